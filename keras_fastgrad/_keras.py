@@ -1,0 +1,157 @@
+"""Every touch of a private or version-dependent part of Keras or TensorFlow.
+
+The rest of the package imports these names and never reaches into
+`keras.src` itself, so that a new Keras release is met in one file.
+Checked against Keras 3.15.1 and TensorFlow 2.21.0.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+if keras.backend.backend() != "tensorflow":
+    raise ImportError(
+        "keras_fastgrad needs the TensorFlow backend of Keras. "
+        f"Received: backend '{keras.backend.backend()}'. "
+        "Set the environment variable KERAS_BACKEND=tensorflow before Keras "
+        "is imported."
+    )
+
+import tensorflow as tf
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
+from keras.src.backend.tensorflow.trainer import (
+    TensorFlowTrainer,
+    reduce_per_replica,
+)
+from keras.src.losses.loss import unscale_loss_for_distribution
+from keras.src.models.functional import Functional
+from keras.src.models.model import functional_init_arguments
+from keras.src.trainers.trainer import model_supports_jit
+
+__all__ = [
+    "Functional",
+    "TFOptimizer",
+    "TensorFlowTrainer",
+    "enumerate_steps",
+    "functional_init_arguments",
+    "innermost_optimizer",
+    "layers_of",
+    "layers_without_jit",
+    "model_supports_jit",
+    "optional_to_none",
+    "overrides_keras",
+    "reduce_per_replica",
+    "shadowed",
+    "unscale_loss_for_distribution",
+]
+
+
+@contextlib.contextmanager
+def shadowed(target: Any, **attributes: Any) -> Iterator[None]:
+    """Gives one object other attributes for the length of a block.
+
+    The names are written into the instance's `__dict__`, past the tracking of
+    Keras and TensorFlow, and are what they were when the block is left, also
+    after an exception.
+    """
+    missing = object()
+    before = {name: target.__dict__.get(name, missing) for name in attributes}
+    target.__dict__.update(attributes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is missing:
+                del target.__dict__[name]
+            else:
+                target.__dict__[name] = value
+
+
+def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
+    """All layers of `model` with itself first, nested ones included."""
+    return model._flatten_layers()
+
+
+def layers_without_jit(model: keras.Model) -> list[keras.layers.Layer]:
+    """The layers that XLA cannot compile, by their own word."""
+    return [layer for layer in layers_of(model) if not layer.supports_jit]
+
+
+def overrides_keras(
+    model: keras.Model, name: str, mixin: type, below: bool = False
+) -> bool:
+    """Tells whether a user's class, not Keras, supplies the method `name`.
+
+    With `below`, only the classes that come after `mixin` in the method
+    resolution order count: those that the mixin was laid over.
+    """
+    classes = type(model).__mro__
+    if below:
+        classes = classes[classes.index(mixin) + 1 :]
+    for cls in classes:
+        method = cls.__dict__.get(name)
+        if method is not None and method is not mixin.__dict__.get(name):
+            return method is not getattr(TensorFlowTrainer, name)
+    return False
+
+
+def innermost_optimizer(optimizer: Any) -> Any:
+    """The optimizer inside all loss-scaling wrappers."""
+    while isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
+def optional_to_none(model: keras.Model, step: Callable) -> Callable:
+    """Wraps `step` so that a `tf.experimental.Optional` reaches it as None."""
+    return model._autoconvert_optionals(step)
+
+
+def enumerate_steps(
+    epoch: Any, next_count: Callable[[], int]
+) -> Iterator[tuple[int, int, Any]]:
+    """Yields `(first step, last step, iterator)` for each call of an epoch.
+
+    Takes the place of `EpochIterator._enumerate_iterator`, from which it
+    differs twice: the number of steps of a call is asked for anew each time,
+    so that it may change within an epoch, and the last call of an epoch is
+    given the steps that are left, not a full count. Keras names step 59 as
+    the last of 53, and runs 60 of an endless dataset.
+
+    Args:
+        epoch: The `EpochIterator` of a running `fit`.
+        next_count: Called as `next_count(left)` before each call with the
+            steps left in the epoch (None where unknown); returns the number
+            of steps that the next call takes.
+    """
+    epoch.data_adapter.on_epoch_begin()
+    total = epoch.steps_per_epoch or epoch._num_batches or None
+    step = 0
+    if total is None:
+        iterator = iter(epoch._get_iterator())
+        while True:
+            count = next_count(None)
+            epoch._steps_seen = step + count
+            yield step, step + count - 1, iterator
+            step += count
+    if epoch._current_iterator is None or epoch.steps_per_epoch is None:
+        epoch._current_iterator = iter(epoch._get_iterator())
+        epoch._steps_seen = 0
+    while step < total:
+        left = total - step
+        if epoch._num_batches:
+            if epoch._steps_seen >= epoch._num_batches:
+                if epoch.steps_per_epoch:
+                    epoch._interrupted_warning()
+                break
+            left = min(left, epoch._num_batches - epoch._steps_seen)
+        count = next_count(left)
+        epoch._steps_seen += count
+        yield step, step + count - 1, epoch._current_iterator
+        step += count
+    if epoch._num_batches and epoch._steps_seen >= epoch._num_batches:
+        epoch._current_iterator = iter(epoch._get_iterator())
+        epoch._steps_seen = 0
+    epoch.data_adapter.on_epoch_end()

@@ -1,0 +1,227 @@
+"""From one training step to the function that `fit` calls.
+
+    rewrites on while tracing -> one step on each replica -> many steps a call
+
+The rewrites of a strategy (precision, fused updates, dense gradients) stand
+only inside `under_rewrites`, whose body runs when TensorFlow traces the step.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_fastgrad._keras import optional_to_none, reduce_per_replica
+from keras_fastgrad.optimizers.fused import dense_gradients, fused_updates
+from keras_fastgrad.precision import computing_in
+from keras_fastgrad.strategy import Strategy, keeps_slices
+from keras_fastgrad.telemetry import StepMeter
+from keras_fastgrad.trainable import TrainableState
+
+Step = Callable[[Any], Any]
+
+
+@dataclasses.dataclass
+class Execution:
+    """What one call of the train function is to do, and what it counts.
+
+    Args:
+        strategy: The decided strategy that the function is made for.
+        sums_slices: Whether sparse gradients are made dense.
+        logs_from_state: Whether the logs are the metrics' results alone, so
+            that only the last step of a call has to work them out.
+        meter: Counts steps and traces.
+        steps: Steps of the next call; the epoch's end may lower it.
+    """
+
+    strategy: Strategy
+    sums_slices: bool
+    logs_from_state: bool
+    meter: StepMeter
+    steps: int = 1
+
+
+def make_train_function(
+    model: keras.Model, execution: Execution
+) -> Callable[[Iterator], Any]:
+    """Makes the function that `fit` calls with its iterator.
+
+    Args:
+        model: The compiled model; `model.train_step` is what is run.
+        execution: What to run it as.
+
+    Returns:
+        A function of a `tf.data` iterator, a distributed one, or any Python
+        iterator of batches, that runs up to `execution.steps` steps and
+        returns the logs of the last.
+    """
+    one_step = compiled(
+        model, replicated(model, under_rewrites(model, execution)), execution
+    )
+    many_steps = repeated(model, one_step, execution)
+
+    def train_function(iterator: Iterator) -> Any:
+        if isinstance(
+            iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)
+        ):
+            logs, steps = many_steps(iterator, tf.constant(execution.steps))
+            execution.meter.count(steps)
+            return logs
+        logs = None
+        for _, data in zip(range(execution.steps), iterator):
+            logs = one_step(data)
+            execution.meter.count(1)
+        if logs is None:
+            raise StopIteration
+        return logs
+
+    return train_function
+
+
+def under_rewrites(model: keras.Model, execution: Execution) -> Step:
+    """The model's training step, with the strategy's rewrites around it."""
+    trainable = TrainableState()
+    strategy = execution.strategy
+
+    def step(data: Any) -> Any:
+        execution.meter.traced()
+        with contextlib.ExitStack() as rewrites:
+            enter = rewrites.enter_context
+            enter(trainable.held(model))
+            enter(computing_in(model, strategy.precision))
+            if strategy.optimizer_update == "fused":
+                enter(fused_updates(model.optimizer))
+            if execution.sums_slices:
+                enter(dense_gradients(model.optimizer))
+            return model.distribute_strategy.run(
+                model.train_step, args=(data,)
+            )
+
+    return step
+
+
+def replicated(model: keras.Model, step: Step) -> Step:
+    """The step with the logs of all replicas made into one."""
+
+    def one_step(data: Any) -> Any:
+        return reduce_per_replica(
+            step(data), model.distribute_strategy, reduction="auto"
+        )
+
+    return one_step
+
+
+def compiled(model: keras.Model, step: Step, execution: Execution) -> Step:
+    """The step as a graph, under XLA where the strategy says so."""
+    if not model.run_eagerly:
+        step = tf.function(
+            step,
+            reduce_retracing=True,
+            jit_compile=execution.strategy.jit_compile,
+            autograph=False,
+        )
+    return optional_to_none(model, step)
+
+
+def repeated(
+    model: keras.Model, one_step: Step, execution: Execution
+) -> Callable[[Iterator, tf.Tensor], tuple[Any, Any]]:
+    """A function of an iterator and a count that runs that many steps.
+
+    It returns the logs of the last step and the number of steps that were
+    run, which is lower where the data ended. It raises `OutOfRangeError` or
+    `StopIteration` where there was no data at all.
+    """
+    if model.run_eagerly:
+        return _eager_loop(one_step)
+    if execution.strategy.steps_per_execution == 1:
+        return _single(one_step)
+    if execution.logs_from_state:
+        return _loop_with_logs_after(model, one_step)
+    return _loop_with_logs_carried(one_step)
+
+
+def _eager_loop(one_step: Step) -> Callable[[Iterator, tf.Tensor], Any]:
+    def run(iterator: Iterator, count: tf.Tensor) -> tuple[Any, int]:
+        done, logs = 0, None
+        while done < int(count):
+            data = iterator.get_next_as_optional()
+            if not data.has_value():
+                break
+            logs, done = one_step(data.get_value()), done + 1
+        if not done:
+            raise StopIteration
+        return logs, done
+
+    return run
+
+
+def _single(one_step: Step) -> Callable[[Iterator, tf.Tensor], Any]:
+    @tf.function(reduce_retracing=True, autograph=False)
+    def run(iterator: Iterator) -> Any:
+        return one_step(iterator.get_next())
+
+    return lambda iterator, count: (run(iterator), 1)
+
+
+def _while(
+    one_step: Step, iterator: Iterator, count: tf.Tensor, state: tuple
+) -> tuple:
+    # Steps until `count`, or until the data ends. `state` is the steps done,
+    # the next batch as an optional, and the last logs in a list that is empty
+    # where nobody asks for them.
+    def more(done: tf.Tensor, batch: Any, logs: list) -> tf.Tensor:
+        return tf.logical_and(done < count, batch.has_value())
+
+    def body(done: tf.Tensor, batch: Any, logs: list) -> tuple:
+        new_logs = one_step(batch.get_value())
+        following = tf.cond(
+            done + 1 < count, iterator.get_next_as_optional, lambda: batch
+        )
+        return done + 1, following, [new_logs] if logs else []
+
+    return tf.while_loop(more, body, state)
+
+
+def _loop_with_logs_after(
+    model: keras.Model, one_step: Step
+) -> Callable[[Iterator, tf.Tensor], Any]:
+    # Results that nobody reads are pruned from the loop: metrics are updated
+    # in each step and worked out once.
+    @tf.function(reduce_retracing=True, autograph=False)
+    def loop(iterator: Iterator, count: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        first = iterator.get_next_as_optional()
+        done, _, _ = _while(one_step, iterator, count, (0, first, []))
+        return model.get_metrics_result(), done
+
+    def run(iterator: Iterator, count: tf.Tensor) -> tuple[Any, int]:
+        logs, done = loop(iterator, count)
+        if not int(done):
+            raise StopIteration
+        return logs, int(done)
+
+    return run
+
+
+def _loop_with_logs_carried(
+    one_step: Step,
+) -> Callable[[Iterator, tf.Tensor], Any]:
+    # The first step stands before the loop and gives the logs their form.
+    @tf.function(reduce_retracing=True, autograph=False)
+    def run(iterator: Iterator, count: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        batch = iterator.get_next()
+        logs = one_step(batch)
+        second = tf.cond(
+            count > 1,
+            iterator.get_next_as_optional,
+            lambda: tf.experimental.Optional.from_value(batch),
+        )
+        done, _, carried = _while(
+            one_step, iterator, count, (1, second, [logs])
+        )
+        return carried[0], done
+
+    return run

@@ -1,0 +1,237 @@
+"""`model.fastgrad`: what runs, how to change it, and what it did."""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from keras_fastgrad import explain
+from keras_fastgrad._keras import (
+    enumerate_steps,
+    innermost_optimizer,
+    layers_of,
+    layers_without_jit,
+    model_supports_jit,
+)
+from keras_fastgrad.execution import Execution, make_train_function
+from keras_fastgrad.optimizers.fused import no_kernel_reason
+from keras_fastgrad.strategy import (
+    Facts,
+    Resolution,
+    Strategy,
+    as_strategy,
+    keeps_slices,
+    resolve,
+)
+from keras_fastgrad.telemetry import StepMeter
+
+
+class FastGrad:
+    """The strategy of one model. Reached as `model.fastgrad`.
+
+    Example:
+
+    >>> import keras, keras_fastgrad as fg
+    >>> model = fg.FastGradSequential([keras.Input((4,)),
+    ...                                keras.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> model.fastgrad.strategy.optimizer_update
+    'fused'
+    >>> model.fastgrad.use(fg.Strategy(steps_per_execution=8))
+    >>> model.fastgrad.strategy.steps_per_execution
+    8
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        self._model = model
+        self._flag: Any = True
+        self._execution: Execution | None = None
+        self._told: set[str] = set()
+        self._fit_begins = False
+        self._meter = StepMeter()
+
+    @property
+    def flag(self) -> bool | str | Strategy:
+        """The value that `compile(fastgrad=...)` or `use` was last given."""
+        return self._flag
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything differs from plain Keras."""
+        return self._flag is not False
+
+    @property
+    def strategy(self) -> Strategy:
+        """What the next step runs, with every `"auto"` decided."""
+        return self._resolve().strategy
+
+    def use(self, strategy: bool | str | Strategy) -> None:
+        """Changes the strategy from the next step on.
+
+        May be called at any time after `compile`, also by a callback inside
+        `fit`. Weights, optimizer slots and iterations go on as they are; no
+        batch is lost or used twice.
+
+        Args:
+            strategy: A `Strategy`, or any value that
+                `compile(fastgrad=...)` takes.
+
+        Raises:
+            ValueError: If the value is not allowed, the model is not
+                compiled, or `precision="mixed_float16"` meets an optimizer
+                without loss scaling. Nothing is changed then.
+        """
+        wanted = as_strategy(strategy)
+        if not self._model.compiled:
+            raise ValueError(
+                "`model.fastgrad.use` needs a compiled model. Received: a "
+                f"model '{self._model.name}' that is not. Call "
+                "`model.compile(...)` first, or pass `fastgrad=` to it."
+            )
+        require_loss_scale(wanted, self._model.optimizer)
+        self._flag = strategy
+        if self._model.train_function is not None:
+            self._model.make_train_function(force=True)
+
+    def explain(self) -> str:
+        """What runs and why, as a table for a terminal.
+
+        Returns:
+            Text; each field of the strategy with what was asked, what runs
+            and the reason, then what the model's parts fall back to.
+        """
+        return explain.as_text(
+            self._model.name, self._flag, self._resolve(), self.telemetry()
+        )
+
+    def telemetry(self) -> dict[str, float]:
+        """What was counted so far, as plain numbers.
+
+        Returns:
+            A dict: `steps`, training steps run; `traces`, how often the step
+            was traced; `iterations`, updates of the optimizer.
+        """
+        optimizer = innermost_optimizer(self._model.optimizer)
+        return {
+            "steps": self._meter.steps,
+            "traces": self._meter.traces,
+            "iterations": int(optimizer.iterations) if optimizer else 0,
+        }
+
+    @property
+    def meter(self) -> StepMeter:
+        """The live counters, for monitors."""
+        return self._meter
+
+    def configure(self, flag: bool | str | Strategy) -> None:
+        """Takes the flag of `compile`, which has checked it."""
+        self._flag = flag
+        self._execution = None
+        self._told = set()
+
+    def make_train_function(self, logs_from_state: bool) -> Any:
+        """Makes the train function for the strategy in force."""
+        resolution = self._resolve()
+        self._tell_refusals(resolution)
+        self._execution = Execution(
+            strategy=resolution.strategy,
+            sums_slices=not keeps_slices(as_strategy(self._flag)),
+            logs_from_state=logs_from_state,
+            meter=self._meter,
+            steps=resolution.strategy.steps_per_execution,
+        )
+        return make_train_function(self._model, self._execution)
+
+    @contextlib.contextmanager
+    def fitting(self) -> Iterator[None]:
+        """Marks that the next epoch iterator to be seen is `fit`'s own."""
+        self._fit_begins = self.is_on
+        try:
+            yield
+        finally:
+            self._fit_begins = False
+            if self._execution is not None:
+                self._execution.steps = (
+                    self._execution.strategy.steps_per_execution
+                )
+
+    def govern(self, epoch_iterator: Any) -> None:
+        """Lets the strategy say how many steps each call of `fit` takes."""
+        if not self._fit_begins:
+            return
+        self._fit_begins = False
+        epoch_iterator._enumerate_iterator = lambda: enumerate_steps(
+            epoch_iterator, self._next_count
+        )
+
+    def _next_count(self, left: int | None) -> int:
+        execution = self._execution
+        if execution is None:
+            count = self._model.steps_per_execution
+            return count if left is None else min(count, left)
+        count = execution.strategy.steps_per_execution
+        execution.steps = count if left is None else min(count, left)
+        return execution.steps
+
+    def _resolve(self) -> Resolution:
+        return resolve(as_strategy(self._flag), facts_of(self._model))
+
+    def _tell_refusals(self, resolution: Resolution) -> None:
+        for field in resolution.refused:
+            reason = resolution.reasons[field]
+            if reason not in self._told:
+                self._told.add(reason)
+                warnings.warn(
+                    f"Strategy({field}="
+                    f"{getattr(as_strategy(self._flag), field)!r}) falls "
+                    f"back to {getattr(resolution.strategy, field)!r}: "
+                    f"{reason}.",
+                    stacklevel=2,
+                )
+
+
+def facts_of(model: keras.Model) -> Facts:
+    """What is true of `model`, as far as a strategy depends on it."""
+    return Facts(
+        jit_compile=bool(model.jit_compile) if model.compiled else False,
+        steps_per_execution=model.steps_per_execution,
+        run_eagerly=model.run_eagerly,
+        no_jit_reason=_no_jit_reason(model),
+        no_kernel_reason=no_kernel_reason(model.optimizer)
+        if getattr(model, "optimizer", None) is not None
+        else "the model has no optimizer yet",
+        has_embedding=any(
+            isinstance(layer, keras.layers.Embedding)
+            for layer in layers_of(model)
+        ),
+    )
+
+
+def _no_jit_reason(model: keras.Model) -> str | None:
+    layers = layers_without_jit(model)
+    if layers:
+        names = ", ".join(
+            f"'{layer.name}' ({type(layer).__name__})" for layer in layers
+        )
+        return f"XLA cannot compile layer {names}; move it into the dataset"
+    if not model_supports_jit(model):
+        return "XLA is off on this machine, or deterministic ops are on"
+    return None
+
+
+def require_loss_scale(strategy: Strategy, optimizer: Any) -> None:
+    """Refuses float16 with an optimizer that does not scale the loss."""
+    if strategy.precision != "mixed_float16":
+        return
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if scales or getattr(optimizer, "loss_scale_factor", None):
+        return
+    raise ValueError(
+        "Strategy(precision='mixed_float16') needs an optimizer that scales "
+        f"the loss. Received: {type(optimizer).__name__} without loss "
+        "scaling. Compile with keras.optimizers.LossScaleOptimizer("
+        "optimizer), or give the strategy to compile(fastgrad=...), which "
+        "wraps the optimizer itself."
+    )

@@ -1,0 +1,117 @@
+"""Puts the fused updates under Keras's own `apply` while a step is traced.
+
+Clipping, weight decay, EMA, accumulation, constraints and loss scaling all
+happen in `apply`, around the two methods that are shadowed here.
+"""
+
+import contextlib
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_fastgrad._keras import (
+    TFOptimizer,
+    innermost_optimizer,
+    shadowed,
+)
+from keras_fastgrad.optimizers.kernels import KERNELS, Kernel
+
+_KERNEL_DTYPES = ("float32", "float64")
+
+
+def no_kernel_reason(optimizer: Any) -> str | None:
+    """Why `optimizer` has no fused update, in words for its user.
+
+    Args:
+        optimizer: A Keras optimizer, also one wrapped for loss scaling.
+
+    Returns:
+        A sentence, or `None` if it has one.
+    """
+    optimizer = innermost_optimizer(optimizer)
+    kernel = _kernel_of(optimizer)
+    if kernel is None:
+        return (
+            f"optimizer {type(optimizer).__name__} has no fused kernel; "
+            "it updates as in Keras"
+        )
+    return kernel.lacks(optimizer)
+
+
+def _kernel_of(optimizer: Any) -> Kernel | None:
+    cls = type(optimizer)
+    if getattr(cls, "_backend_update_step", None) is not (
+        TFOptimizer._backend_update_step
+    ):
+        return None
+    return KERNELS.get(cls.update_step)
+
+
+def fused_updates(optimizer: Any) -> contextlib.AbstractContextManager:
+    """While the context is open, `optimizer` updates with its kernel.
+
+    The scalars that all variables share ride in the place of the learning
+    rate, which Keras hands on to each replica and variable.
+
+    Args:
+        optimizer: A Keras optimizer, also one wrapped for loss scaling.
+            Without a kernel it is left as it is.
+    """
+    optimizer = innermost_optimizer(optimizer)
+    if no_kernel_reason(optimizer) is not None:
+        return contextlib.nullcontext()
+    kernel = _kernel_of(optimizer)
+    keras_collective = optimizer._backend_update_step
+    keras_update = optimizer.update_step
+
+    def collective_update(
+        gradients: list, variables: list, learning_rate: tf.Tensor
+    ) -> None:
+        scalars = kernel.scalars(
+            optimizer, tf.convert_to_tensor(learning_rate)
+        )
+        keras_collective(gradients, variables, scalars)
+
+    def update(gradient: Any, variable: Any, scalars: Any) -> None:
+        if isinstance(variable, keras.Variable):
+            variable = variable.value
+        if variable.dtype.name not in _KERNEL_DTYPES:
+            keras_update(gradient, variable, scalars["learning_rate"])
+            return
+        kernel.update(
+            optimizer,
+            optimizer._get_variable_index(variable),
+            variable,
+            tf.cast(tf.convert_to_tensor(gradient), variable.dtype),
+            scalars,
+        )
+
+    return shadowed(
+        optimizer, _backend_update_step=collective_update, update_step=update
+    )
+
+
+def dense_gradients(optimizer: Any) -> contextlib.AbstractContextManager:
+    """While the context is open, sparse gradients reach `apply` dense.
+
+    Rows of an `IndexedSlices` that name the same id are summed thereby,
+    before anything is squared or clipped.
+
+    Args:
+        optimizer: The model's optimizer, or `None`.
+    """
+    if optimizer is None:
+        return contextlib.nullcontext()
+    keras_apply = optimizer.apply
+
+    def apply(gradients: Any, trainable_variables: Any = None) -> None:
+        dense = [
+            tf.convert_to_tensor(gradient)
+            if isinstance(gradient, tf.IndexedSlices)
+            else gradient
+            for gradient in gradients
+        ]
+        keras_apply(dense, trainable_variables)
+
+    return shadowed(optimizer, apply=apply)

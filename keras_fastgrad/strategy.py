@@ -1,0 +1,313 @@
+"""How a step is computed: the fields, what each promises, what really runs.
+
+Nothing here touches a model. A `Strategy` says what is wanted,
+`Facts` what is true of a model and its machine, and `resolve` what follows.
+"""
+
+import dataclasses
+from typing import Any
+
+import keras
+
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+PRESETS = (False, True, "exact", "fast")
+
+# Fields whose machinery is not built yet, with the values that need none.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "gradients": ("auto", "keras"),
+    "sparse_update": ("auto", "dense"),
+    "accumulate_steps": (1,),
+    "accumulate_batches": (1,),
+    "rematerialize": (None,),
+    "loss_scale": ("dynamic",),
+}
+
+
+@keras.saving.register_keras_serializable(package="keras_fastgrad")
+@dataclasses.dataclass(frozen=True)
+class Strategy:
+    """One way to compute a training step.
+
+    A strategy is a value: frozen, comparable, saved with the model. Its
+    defaults train as Keras does; `precision` is the one field of this version
+    that trains otherwise.
+
+    Example:
+
+    >>> import keras_fastgrad as fg
+    >>> strategy = fg.Strategy(steps_per_execution=32)
+    >>> print(strategy)
+    steps_per_execution=32
+    >>> fg.Strategy.parse("steps_per_execution=32") == strategy
+    True
+
+    Args:
+        jit_compile: Compile the step with XLA: `True`, `False`, or `"auto"`,
+            which takes what `compile(jit_compile=...)` came to. A model with
+            a layer that XLA cannot compile runs as a plain graph, and
+            `explain()` names the layer. Defaults to `"auto"`.
+        precision: Compute dtype of the training step: `"float32"`,
+            `"mixed_bfloat16"`, `"mixed_float16"`, or `None` for the policies
+            the layers were built with. Weights stay float32. Evaluation and
+            prediction keep the layers' own policies. Not exact: bfloat16
+            keeps 8 bits of mantissa, so expect losses within about 2 % of
+            float32's. Defaults to `None`.
+        gradients: Custom gradients: `"auto"` or `"keras"` (none). This
+            version has none of its own, so both mean the same. Defaults to
+            `"auto"`.
+        optimizer_update: `"fused"` updates each variable with one kernel,
+            `"keras"` with Keras's own chain of operations, `"auto"` with one
+            kernel where the optimizer has one. Exact. Defaults to `"auto"`.
+        sparse_update: What an Embedding's gradient becomes: `"dense"` or
+            `"auto"`. Both make it dense before the update. Together with
+            `optimizer_update="keras"`, `"dense"` leaves it to Keras as it is:
+            stock Keras's own numbers, which differ where an id repeats in a
+            batch. Defaults to `"auto"`.
+        accumulate_steps: Micro-batches a step is split into. Only 1 in this
+            version. Defaults to 1.
+        accumulate_batches: Batches gathered into one update. Only 1 in this
+            version. Defaults to 1.
+        rematerialize: Layers whose activations are computed again instead of
+            kept. Only `None` in this version. Defaults to `None`.
+        steps_per_execution: Training steps run by one call from Python: an
+            int of at least 1, or `"auto"`, which in this version is what
+            `compile(steps_per_execution=...)` was given. Exact; batch hooks
+            of callbacks are called once per execution. Defaults to `"auto"`.
+        loss_scale: Loss scale in float16. Only `"dynamic"` in this version:
+            Keras's `LossScaleOptimizer`. Defaults to `"dynamic"`.
+
+    Raises:
+        ValueError: If a field has a value that is not allowed, or that this
+            version cannot do yet.
+    """
+
+    jit_compile: bool | str = "auto"
+    precision: str | None = None
+    gradients: str = "auto"
+    optimizer_update: str = "auto"
+    sparse_update: str = "auto"
+    accumulate_steps: int = 1
+    accumulate_batches: int = 1
+    rematerialize: str | tuple[str, ...] | None = None
+    steps_per_execution: int | str = "auto"
+    loss_scale: str | float | None = "dynamic"
+
+    def __post_init__(self) -> None:
+        self._require("jit_compile", ("auto", True, False))
+        self._require("precision", (None, *PRECISIONS))
+        self._require("optimizer_update", ("auto", "keras", "fused"))
+        for field, neutral in _NEUTRAL.items():
+            if not _is_one_of(getattr(self, field), neutral):
+                raise ValueError(
+                    f"Strategy field `{field}` takes {_listed(neutral)} in "
+                    "this version; the machinery for other values is not "
+                    f"built yet. Received: {field}={getattr(self, field)!r}."
+                )
+        steps = self.steps_per_execution
+        if steps != "auto" and (
+            isinstance(steps, bool) or not isinstance(steps, int) or steps < 1
+        ):
+            raise ValueError(
+                "Strategy field `steps_per_execution` must be 'auto' or an "
+                f"int of at least 1. Received: steps_per_execution={steps!r}."
+            )
+
+    def _require(self, field: str, allowed: tuple[Any, ...]) -> None:
+        value = getattr(self, field)
+        if not _is_one_of(value, allowed):
+            raise ValueError(
+                f"Strategy field `{field}` must be one of {_listed(allowed)}. "
+                f"Received: {field}={value!r}."
+            )
+
+    def __str__(self) -> str:
+        changed = [
+            f"{field.name}={getattr(self, field.name)}"
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default
+        ]
+        return ", ".join(changed) or "default"
+
+    @classmethod
+    def parse(cls, text: str) -> "Strategy":
+        """Reads a strategy from its short line, as `str()` prints it.
+
+        Args:
+            text: `field=value` pairs, separated by commas, or `default`.
+
+        Returns:
+            The strategy.
+
+        Raises:
+            ValueError: If a field is not known or its value not allowed.
+        """
+        values: dict[str, Any] = {}
+        known = [field.name for field in dataclasses.fields(cls)]
+        for pair in text.replace(" ", "").split(","):
+            if pair in ("", "default"):
+                continue
+            name, _, value = pair.partition("=")
+            if name not in known:
+                raise ValueError(
+                    f"A strategy is spelled 'field=value,...' with the fields "
+                    f"{_listed(known)}. Received: {pair!r}."
+                )
+            values[name] = _value_of(value)
+        return cls(**values)
+
+    def get_config(self) -> dict[str, Any]:
+        """The fields as a dict that `from_config` takes."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Strategy":
+        """The strategy whose `get_config` gave `config`."""
+        return cls(**config)
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What is true of a compiled model, as far as a strategy depends on it.
+
+    Args:
+        jit_compile: What Keras made of `compile(jit_compile=...)`.
+        steps_per_execution: What `compile` was given.
+        run_eagerly: What `compile` was given.
+        no_jit_reason: Why XLA cannot compile this model, or `None`.
+        no_kernel_reason: Why the optimizer has no fused update, or `None`.
+        has_embedding: Whether a gradient may come as `IndexedSlices`.
+    """
+
+    jit_compile: bool
+    steps_per_execution: int
+    run_eagerly: bool
+    no_jit_reason: str | None
+    no_kernel_reason: str | None
+    has_embedding: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Resolution:
+    """What runs, and why it is not what was asked for.
+
+    Args:
+        strategy: The strategy with every `"auto"` decided.
+        reasons: For a field, one sentence on its value.
+        refused: Fields asked for by value that could not be had.
+    """
+
+    strategy: Strategy
+    reasons: dict[str, str]
+    refused: tuple[str, ...]
+
+
+def as_strategy(flag: Any) -> Strategy:
+    """The strategy behind a value of `compile(fastgrad=...)`.
+
+    Args:
+        flag: `False`, `True`, `"exact"`, `"fast"` or a `Strategy`.
+
+    Returns:
+        The strategy.
+
+    Raises:
+        ValueError: If `flag` is none of these.
+    """
+    if isinstance(flag, Strategy):
+        return flag
+    if not _is_one_of(flag, PRESETS):
+        raise ValueError(
+            f"`fastgrad` must be one of {_listed(PRESETS)} or a "
+            f"keras_fastgrad.Strategy. Received: fastgrad={flag!r}."
+        )
+    return KERAS if flag is False else EXACT
+
+
+def resolve(strategy: Strategy, facts: Facts) -> Resolution:
+    """Decides what runs.
+
+    Args:
+        strategy: What is wanted.
+        facts: What is true of the model.
+
+    Returns:
+        The decided strategy with the reason for each decided field.
+    """
+    decided: dict[str, Any] = {}
+    reasons: dict[str, str] = {}
+    refused: list[str] = []
+
+    if strategy.jit_compile == "auto":
+        decided["jit_compile"] = facts.jit_compile
+        reasons["jit_compile"] = "what compile() came to"
+    elif strategy.jit_compile:
+        reason = facts.no_jit_reason
+        if facts.run_eagerly:
+            reason = "compile(run_eagerly=True) leaves nothing to compile"
+        if reason:
+            decided["jit_compile"] = False
+            reasons["jit_compile"] = reason
+            refused.append("jit_compile")
+
+    if strategy.steps_per_execution == "auto":
+        decided["steps_per_execution"] = facts.steps_per_execution
+        reasons["steps_per_execution"] = "what compile() was given"
+
+    if strategy.optimizer_update != "keras":
+        reason = facts.no_kernel_reason
+        decided["optimizer_update"] = "keras" if reason else "fused"
+        reasons["optimizer_update"] = reason or "one kernel for each variable"
+        if reason and strategy.optimizer_update == "fused":
+            refused.append("optimizer_update")
+
+    if facts.has_embedding:
+        reasons["sparse_update"] = (
+            "as stock Keras: an id that repeats in a batch is not summed first"
+            if keeps_slices(strategy)
+            else "an id that repeats in a batch is summed before the update; "
+            "stock Keras squares and clips its parts"
+        )
+    return Resolution(
+        dataclasses.replace(strategy, **decided), reasons, tuple(refused)
+    )
+
+
+def keeps_slices(strategy: Strategy) -> bool:
+    """Tells whether sparse gradients reach the optimizer as Keras makes them.
+
+    Only the pair `sparse_update="dense"`, `optimizer_update="keras"` asks for
+    it, and it has to be asked of the strategy as given: `resolve` turns an
+    `"auto"` update into `"keras"` where no kernel exists.
+    """
+    return (strategy.sparse_update, strategy.optimizer_update) == (
+        "dense",
+        "keras",
+    )
+
+
+def _is_one_of(value: Any, allowed: tuple[Any, ...]) -> bool:
+    # 1 == True, and an array compares by element: the type has to agree too.
+    return any(
+        type(value) is type(candidate) and value == candidate
+        for candidate in allowed
+    )
+
+
+def _listed(values: Any) -> str:
+    return ", ".join(
+        repr(value) if not isinstance(value, str) else f"'{value}'"
+        for value in values
+    )
+
+
+def _value_of(text: str) -> Any:
+    literals = {"true": True, "false": False, "none": None}
+    if text.lower() in literals:
+        return literals[text.lower()]
+    return int(text) if text.isdigit() else text
+
+
+EXACT = Strategy()
+KERAS = Strategy(
+    gradients="keras", optimizer_update="keras", sparse_update="dense"
+)
