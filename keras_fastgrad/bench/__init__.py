@@ -1,0 +1,1 @@
+"""Measures Keras, its peers and this package in one run."""
