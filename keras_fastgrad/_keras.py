@@ -19,7 +19,6 @@ if keras.backend.backend() != "tensorflow":
         "is imported."
     )
 
-import tensorflow as tf
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.backend.tensorflow.trainer import (
     TensorFlowTrainer,
@@ -110,22 +109,29 @@ def optional_to_none(model: keras.Model, step: Callable) -> Callable:
 
 
 def enumerate_steps(
-    epoch: Any, next_count: Callable[[], int]
+    epoch: Any, next_count: Callable[[int | None], int]
 ) -> Iterator[tuple[int, int, Any]]:
     """Yields `(first step, last step, iterator)` for each call of an epoch.
 
-    Takes the place of `EpochIterator._enumerate_iterator`, from which it
-    differs twice: the number of steps of a call is asked for anew each time,
-    so that it may change within an epoch, and the last call of an epoch is
-    given the steps that are left, not a full count. Keras names step 59 as
-    the last of 53, and runs 60 of an endless dataset.
+    Takes the place of `EpochIterator._enumerate_iterator`. The steps of an
+    epoch are those that Keras would run; how many of them a call takes is
+    asked anew each time, so that it may change within an epoch, and is never
+    more than are left.
+
+    The unit is what `compile(steps_per_execution=...)` was given: Keras
+    rounds an epoch up to full units and names a unit's last step even where
+    the data ends before it. With the default of 1 both are the true ones.
 
     Args:
         epoch: The `EpochIterator` of a running `fit`.
-        next_count: Called as `next_count(left)` before each call with the
-            steps left in the epoch (None where unknown); returns the number
-            of steps that the next call takes.
+        next_count: Called with the steps left in the epoch (None where
+            unknown) before each call; returns how many the call takes.
     """
+    unit = epoch.steps_per_execution
+
+    def rounded_up(steps: int) -> int:
+        return -(-steps // unit) * unit
+
     epoch.data_adapter.on_epoch_begin()
     total = epoch.steps_per_epoch or epoch._num_batches or None
     step = 0
@@ -139,17 +145,18 @@ def enumerate_steps(
     if epoch._current_iterator is None or epoch.steps_per_epoch is None:
         epoch._current_iterator = iter(epoch._get_iterator())
         epoch._steps_seen = 0
-    while step < total:
-        left = total - step
+    while step < rounded_up(total):
+        left = rounded_up(total) - step
         if epoch._num_batches:
             if epoch._steps_seen >= epoch._num_batches:
                 if epoch.steps_per_epoch:
                     epoch._interrupted_warning()
                 break
-            left = min(left, epoch._num_batches - epoch._steps_seen)
+            in_data = rounded_up(epoch._num_batches) - epoch._steps_seen
+            left = min(left, in_data)
         count = next_count(left)
         epoch._steps_seen += count
-        yield step, step + count - 1, epoch._current_iterator
+        yield step, rounded_up(step + count) - 1, epoch._current_iterator
         step += count
     if epoch._num_batches and epoch._steps_seen >= epoch._num_batches:
         epoch._current_iterator = iter(epoch._get_iterator())

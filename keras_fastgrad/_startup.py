@@ -5,6 +5,7 @@ silence has to ask first. Only our own command does: an ordinary
 `import keras_fastgrad` leaves the environment alone.
 """
 
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -16,10 +17,9 @@ def is_own_command() -> bool:
     """Tells whether this process is `keras-fastgrad` or `-m keras_fastgrad`."""
     if Path(sys.argv[0] if sys.argv else "").stem == COMMAND:
         return True
-    command_line = sys.orig_argv
     return any(
         flag == "-m" and module.split(".")[0] == "keras_fastgrad"
-        for flag, module in zip(command_line, command_line[1:])
+        for flag, module in itertools.pairwise(sys.orig_argv)
     )
 
 

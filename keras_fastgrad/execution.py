@@ -2,22 +2,23 @@
 
     rewrites on while tracing -> one step on each replica -> many steps a call
 
-The rewrites of a strategy (precision, fused updates, dense gradients) stand
+The rewrites of a strategy (precision, fused updates, summed gradients) stand
 only inside `under_rewrites`, whose body runs when TensorFlow traces the step.
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_fastgrad._keras import optional_to_none, reduce_per_replica
-from keras_fastgrad.optimizers.fused import dense_gradients, fused_updates
+from keras_fastgrad.optimizers.fused import fused_updates
+from keras_fastgrad.optimizers.row_sparse import summed_gradients
 from keras_fastgrad.precision import computing_in
-from keras_fastgrad.strategy import Strategy, keeps_slices
+from keras_fastgrad.strategy import Strategy
 from keras_fastgrad.telemetry import StepMeter
 from keras_fastgrad.trainable import TrainableState
 
@@ -30,10 +31,11 @@ class Execution:
 
     Args:
         strategy: The decided strategy that the function is made for.
-        sums_slices: Whether sparse gradients are made dense.
+        sums_slices: Whether the parts of a row in a sparse gradient are summed.
         logs_from_state: Whether the logs are the metrics' results alone, so
             that only the last step of a call has to work them out.
         meter: Counts steps and traces.
+        steps_per_call: Steps that a full call runs.
         steps: Steps of the next call; the epoch's end may lower it.
     """
 
@@ -41,12 +43,16 @@ class Execution:
     sums_slices: bool
     logs_from_state: bool
     meter: StepMeter
-    steps: int = 1
+    steps_per_call: int
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.steps = self.steps_per_call
 
 
 def make_train_function(
     model: keras.Model, execution: Execution
-) -> Callable[[Iterator], Any]:
+) -> Callable[[Any], Any]:
     """Makes the function that `fit` calls with its iterator.
 
     Args:
@@ -63,7 +69,7 @@ def make_train_function(
     )
     many_steps = repeated(model, one_step, execution)
 
-    def train_function(iterator: Iterator) -> Any:
+    def train_function(iterator: Any) -> Any:
         if isinstance(
             iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)
         ):
@@ -95,10 +101,9 @@ def under_rewrites(model: keras.Model, execution: Execution) -> Step:
             if strategy.optimizer_update == "fused":
                 enter(fused_updates(model.optimizer))
             if execution.sums_slices:
-                enter(dense_gradients(model.optimizer))
-            return model.distribute_strategy.run(
-                model.train_step, args=(data,)
-            )
+                jit_compile = strategy.jit_compile is True
+                enter(summed_gradients(model.optimizer, jit_compile))
+            return model.distribute_strategy.run(model.train_step, args=(data,))
 
     return step
 
@@ -128,7 +133,7 @@ def compiled(model: keras.Model, step: Step, execution: Execution) -> Step:
 
 def repeated(
     model: keras.Model, one_step: Step, execution: Execution
-) -> Callable[[Iterator, tf.Tensor], tuple[Any, Any]]:
+) -> Callable[[Any, tf.Tensor], tuple[Any, Any]]:
     """A function of an iterator and a count that runs that many steps.
 
     It returns the logs of the last step and the number of steps that were
@@ -137,15 +142,15 @@ def repeated(
     """
     if model.run_eagerly:
         return _eager_loop(one_step)
-    if execution.strategy.steps_per_execution == 1:
+    if execution.steps_per_call == 1:
         return _single(one_step)
     if execution.logs_from_state:
         return _loop_with_logs_after(model, one_step)
     return _loop_with_logs_carried(one_step)
 
 
-def _eager_loop(one_step: Step) -> Callable[[Iterator, tf.Tensor], Any]:
-    def run(iterator: Iterator, count: tf.Tensor) -> tuple[Any, int]:
+def _eager_loop(one_step: Step) -> Callable[[Any, tf.Tensor], Any]:
+    def run(iterator: Any, count: tf.Tensor) -> tuple[Any, int]:
         done, logs = 0, None
         while done < int(count):
             data = iterator.get_next_as_optional()
@@ -159,16 +164,16 @@ def _eager_loop(one_step: Step) -> Callable[[Iterator, tf.Tensor], Any]:
     return run
 
 
-def _single(one_step: Step) -> Callable[[Iterator, tf.Tensor], Any]:
+def _single(one_step: Step) -> Callable[[Any, tf.Tensor], Any]:
     @tf.function(reduce_retracing=True, autograph=False)
-    def run(iterator: Iterator) -> Any:
+    def run(iterator: Any) -> Any:
         return one_step(iterator.get_next())
 
     return lambda iterator, count: (run(iterator), 1)
 
 
 def _while(
-    one_step: Step, iterator: Iterator, count: tf.Tensor, state: tuple
+    one_step: Step, iterator: Any, count: tf.Tensor, state: tuple
 ) -> tuple:
     # Steps until `count`, or until the data ends. `state` is the steps done,
     # the next batch as an optional, and the last logs in a list that is empty
@@ -188,16 +193,16 @@ def _while(
 
 def _loop_with_logs_after(
     model: keras.Model, one_step: Step
-) -> Callable[[Iterator, tf.Tensor], Any]:
+) -> Callable[[Any, tf.Tensor], Any]:
     # Results that nobody reads are pruned from the loop: metrics are updated
     # in each step and worked out once.
     @tf.function(reduce_retracing=True, autograph=False)
-    def loop(iterator: Iterator, count: tf.Tensor) -> tuple[Any, tf.Tensor]:
+    def loop(iterator: Any, count: tf.Tensor) -> tuple[Any, tf.Tensor]:
         first = iterator.get_next_as_optional()
         done, _, _ = _while(one_step, iterator, count, (0, first, []))
         return model.get_metrics_result(), done
 
-    def run(iterator: Iterator, count: tf.Tensor) -> tuple[Any, int]:
+    def run(iterator: Any, count: tf.Tensor) -> tuple[Any, int]:
         logs, done = loop(iterator, count)
         if not int(done):
             raise StopIteration
@@ -208,10 +213,10 @@ def _loop_with_logs_after(
 
 def _loop_with_logs_carried(
     one_step: Step,
-) -> Callable[[Iterator, tf.Tensor], Any]:
+) -> Callable[[Any, tf.Tensor], Any]:
     # The first step stands before the loop and gives the logs their form.
     @tf.function(reduce_retracing=True, autograph=False)
-    def run(iterator: Iterator, count: tf.Tensor) -> tuple[Any, tf.Tensor]:
+    def run(iterator: Any, count: tf.Tensor) -> tuple[Any, tf.Tensor]:
         batch = iterator.get_next()
         logs = one_step(batch)
         second = tf.cond(

@@ -41,7 +41,8 @@ def as_text(
         table.add_row(
             field.name,
             str(getattr(asked, field.name)),
-            "layers' own" if field.name == "precision" and not runs
+            "layers' own"
+            if field.name == "precision" and not runs
             else str(runs),
             resolution.reasons.get(field.name, ""),
         )

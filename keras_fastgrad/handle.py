@@ -32,7 +32,6 @@ class FastGrad:
     """The strategy of one model. Reached as `model.fastgrad`.
 
     Example:
-
     >>> import keras, keras_fastgrad as fg
     >>> model = fg.FastGradSequential([keras.Input((4,)),
     ...                                keras.layers.Dense(1)])
@@ -92,6 +91,7 @@ class FastGrad:
             )
         require_loss_scale(wanted, self._model.optimizer)
         self._flag = strategy
+        self._execution = None
         if self._model.train_function is not None:
             self._model.make_train_function(force=True)
 
@@ -117,7 +117,7 @@ class FastGrad:
         return {
             "steps": self._meter.steps,
             "traces": self._meter.traces,
-            "iterations": int(optimizer.iterations) if optimizer else 0,
+            "iterations": int(optimizer.iterations.numpy()) if optimizer else 0,
         }
 
     @property
@@ -140,7 +140,7 @@ class FastGrad:
             sums_slices=not keeps_slices(as_strategy(self._flag)),
             logs_from_state=logs_from_state,
             meter=self._meter,
-            steps=resolution.strategy.steps_per_execution,
+            steps_per_call=resolution.steps_per_execution,
         )
         return make_train_function(self._model, self._execution)
 
@@ -153,9 +153,7 @@ class FastGrad:
         finally:
             self._fit_begins = False
             if self._execution is not None:
-                self._execution.steps = (
-                    self._execution.strategy.steps_per_execution
-                )
+                self._execution.steps = self._execution.steps_per_call
 
     def govern(self, epoch_iterator: Any) -> None:
         """Lets the strategy say how many steps each call of `fit` takes."""
@@ -171,7 +169,7 @@ class FastGrad:
         if execution is None:
             count = self._model.steps_per_execution
             return count if left is None else min(count, left)
-        count = execution.strategy.steps_per_execution
+        count = execution.steps_per_call
         execution.steps = count if left is None else min(count, left)
         return execution.steps
 

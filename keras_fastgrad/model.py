@@ -1,7 +1,7 @@
 """The base classes: the flag, and a `train_step` of a few lines."""
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -18,8 +18,11 @@ from keras_fastgrad.strategy import Strategy, as_strategy
 # taken from each step as it returns them.
 _LOG_METHODS = ("train_step", "compute_metrics", "get_metrics_result")
 
+# The mixin stands before a Keras model class; the type checker is told so.
+_Base: type = keras.Model if TYPE_CHECKING else object
 
-class FastGradMixin:
+
+class FastGradMixin(_Base):
     """All the behaviour of this package, over any Keras model class.
 
     Name it before the Keras class. The model keeps `compile`, `fit` and
@@ -27,7 +30,6 @@ class FastGradMixin:
     `compute_metrics` of its own.
 
     Example:
-
     >>> import keras, keras_fastgrad as fg
     >>> class Ranker(fg.FastGradMixin, keras.Model):
     ...     def __init__(self):
@@ -38,6 +40,10 @@ class FastGradMixin:
     >>> model = Ranker()
     >>> model.compile("adam", "mse", fastgrad=True)
     """
+
+    # Set by Keras's trainer.
+    optimizer: Any
+    train_function: Any
 
     @property
     def fastgrad(self) -> FastGrad:
@@ -158,7 +164,6 @@ class FastGradModel(FastGradMixin, keras.Model):
     By subclass, or as `FastGradModel(inputs, outputs)`.
 
     Example:
-
     >>> import keras, keras_fastgrad as fg
     >>> inputs = keras.Input((8,))
     >>> model = fg.FastGradModel(inputs, keras.layers.Dense(1)(inputs))
@@ -166,6 +171,7 @@ class FastGradModel(FastGradMixin, keras.Model):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Makes a `FastGradFunctional` where inputs and outputs are given."""
         if cls is FastGradModel and functional_init_arguments(args, kwargs):
             cls = FastGradFunctional
         return super().__new__(cls)
@@ -203,8 +209,9 @@ class FastGradModel(FastGradMixin, keras.Model):
                 layers = [*model.inputs, *layers]
             return FastGradSequential(layers, name=model.name)
         if type(model) is Functional:
-            return cls(inputs=model.input, outputs=model.output,
-                       name=model.name)
+            return cls(
+                inputs=model.input, outputs=model.output, name=model.name
+            )
         raise ValueError(
             "`from_model` takes a Functional or Sequential model. Received: "
             f"{model.name!r} of class {type(model).__name__}. Change the base "
@@ -228,7 +235,6 @@ class FastGradSequential(FastGradModel, keras.Sequential):
     """`keras.Sequential` that trains faster.
 
     Example:
-
     >>> import keras, keras_fastgrad as fg
     >>> model = fg.FastGradSequential([keras.Input((8,)),
     ...                                keras.layers.Dense(1)])

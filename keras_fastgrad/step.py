@@ -75,9 +75,7 @@ def scale(model: keras.Model, loss: tf.Tensor) -> tf.Tensor:
     return model.optimizer.scale_loss(loss)
 
 
-def update(
-    model: keras.Model, tape: tf.GradientTape, loss: tf.Tensor
-) -> None:
+def update(model: keras.Model, tape: tf.GradientTape, loss: tf.Tensor) -> None:
     """Goes backwards through `tape` and applies the gradients."""
     weights = model.trainable_weights
     if not weights:

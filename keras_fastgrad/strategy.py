@@ -33,7 +33,6 @@ class Strategy:
     that trains otherwise.
 
     Example:
-
     >>> import keras_fastgrad as fg
     >>> strategy = fg.Strategy(steps_per_execution=32)
     >>> print(strategy)
@@ -59,7 +58,8 @@ class Strategy:
             `"keras"` with Keras's own chain of operations, `"auto"` with one
             kernel where the optimizer has one. Exact. Defaults to `"auto"`.
         sparse_update: What an Embedding's gradient becomes: `"dense"` or
-            `"auto"`. Both make it dense before the update. Together with
+            `"auto"`. Both sum the parts of a row before the update, which is
+            that of the dense gradient. Together with
             `optimizer_update="keras"`, `"dense"` leaves it to Keras as it is:
             stock Keras's own numbers, which differ where an id repeats in a
             batch. Defaults to `"auto"`.
@@ -199,6 +199,11 @@ class Resolution:
     strategy: Strategy
     reasons: dict[str, str]
     refused: tuple[str, ...]
+
+    @property
+    def steps_per_execution(self) -> int:
+        """The decided number of steps of a call."""
+        return int(self.strategy.steps_per_execution)
 
 
 def as_strategy(flag: Any) -> Strategy:

@@ -12,7 +12,6 @@ class StepMeter:
     Python wait for a device.
 
     Example:
-
     >>> meter = StepMeter()
     >>> meter.count(32)
     >>> meter.count(tf.constant(5))

@@ -17,7 +17,6 @@ class StepTimes:
     step was traced counts as compilation and is kept apart.
 
     Example:
-
     >>> times = StepTimes()
     >>> times.add(seconds=9.0, steps=10, traced=True)
     >>> times.add(seconds=0.5, steps=10, traced=False)
@@ -76,7 +75,6 @@ class StepTimeMonitor(keras.callbacks.Callback):
     progress bar, `CSVLogger`, `TensorBoard` and `History` then show.
 
     Example:
-
     >>> import numpy as np, keras, keras_fastgrad as fg
     >>> model = fg.FastGradSequential([keras.Input((4,)),
     ...                                keras.layers.Dense(1)])
@@ -101,9 +99,7 @@ class StepTimeMonitor(keras.callbacks.Callback):
     # `fit` of a FastGradModel calls callbacks with this mark first.
     adds_to_logs = True
 
-    def __init__(
-        self, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         super().__init__()
         self.history: list[dict[str, float]] = []
         self._clock = clock

@@ -1,0 +1,1 @@
+"""Optimizer updates: fused kernels and sparse gradients."""

@@ -59,59 +59,33 @@ def fused_updates(optimizer: Any) -> contextlib.AbstractContextManager:
             Without a kernel it is left as it is.
     """
     optimizer = innermost_optimizer(optimizer)
-    if no_kernel_reason(optimizer) is not None:
-        return contextlib.nullcontext()
     kernel = _kernel_of(optimizer)
+    if kernel is None or kernel.lacks(optimizer):
+        return contextlib.nullcontext()
     keras_collective = optimizer._backend_update_step
     keras_update = optimizer.update_step
 
     def collective_update(
         gradients: list, variables: list, learning_rate: tf.Tensor
     ) -> None:
-        scalars = kernel.scalars(
-            optimizer, tf.convert_to_tensor(learning_rate)
-        )
+        scalars = kernel.scalars(optimizer, tf.convert_to_tensor(learning_rate))
         keras_collective(gradients, variables, scalars)
 
     def update(gradient: Any, variable: Any, scalars: Any) -> None:
         if isinstance(variable, keras.Variable):
             variable = variable.value
-        if variable.dtype.name not in _KERNEL_DTYPES:
+        is_sparse = isinstance(gradient, tf.IndexedSlices)
+        if is_sparse or variable.dtype.name not in _KERNEL_DTYPES:
             keras_update(gradient, variable, scalars["learning_rate"])
             return
         kernel.update(
             optimizer,
             optimizer._get_variable_index(variable),
             variable,
-            tf.cast(tf.convert_to_tensor(gradient), variable.dtype),
+            tf.cast(gradient, variable.dtype),
             scalars,
         )
 
     return shadowed(
         optimizer, _backend_update_step=collective_update, update_step=update
     )
-
-
-def dense_gradients(optimizer: Any) -> contextlib.AbstractContextManager:
-    """While the context is open, sparse gradients reach `apply` dense.
-
-    Rows of an `IndexedSlices` that name the same id are summed thereby,
-    before anything is squared or clipped.
-
-    Args:
-        optimizer: The model's optimizer, or `None`.
-    """
-    if optimizer is None:
-        return contextlib.nullcontext()
-    keras_apply = optimizer.apply
-
-    def apply(gradients: Any, trainable_variables: Any = None) -> None:
-        dense = [
-            tf.convert_to_tensor(gradient)
-            if isinstance(gradient, tf.IndexedSlices)
-            else gradient
-            for gradient in gradients
-        ]
-        keras_apply(dense, trainable_variables)
-
-    return shadowed(optimizer, apply=apply)
