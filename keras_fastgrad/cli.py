@@ -8,6 +8,8 @@ import absl.logging
 import tensorflow as tf
 
 from keras_fastgrad import __version__, demo
+from keras_fastgrad.bench import command as bench
+from keras_fastgrad.reports import command as report
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -25,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", required=True)
-    for command in (demo,):
+    for command in (demo, bench, report):
         command.add_parser(commands)
     options = parser.parse_args(arguments)
     # Python's half of TensorFlow's chatter; `_startup` silences the other.

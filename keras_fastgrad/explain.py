@@ -1,6 +1,5 @@
 """What runs and why, laid out as text."""
 
-import dataclasses
 import io
 from collections.abc import Mapping
 from typing import Any
@@ -8,9 +7,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from keras_fastgrad.strategy import Resolution, as_strategy
+from keras_fastgrad.strategy import NOT_BUILT, Resolution, as_strategy
 
 WIDTH = 100
+_FIELDS = (
+    "jit_compile",
+    "precision",
+    "optimizer_update",
+    "sparse_update",
+    "steps_per_execution",
+)
 
 
 def as_text(
@@ -32,29 +38,36 @@ def as_text(
     """
     asked = as_strategy(flag)
     table = Table(title=f"{name}: fastgrad={flag}", title_justify="left")
-    table.add_column("field")
-    table.add_column("asked")
-    table.add_column("runs")
-    table.add_column("why")
-    for field in dataclasses.fields(asked):
-        runs = getattr(resolution.strategy, field.name)
+    for heading in ("field", "asked", "runs", "why"):
+        table.add_column(heading)
+    for field in _FIELDS:
+        runs = getattr(resolution.strategy, field)
         table.add_row(
-            field.name,
-            str(getattr(asked, field.name)),
-            "layers' own"
-            if field.name == "precision" and not runs
-            else str(runs),
-            resolution.reasons.get(field.name, ""),
+            field,
+            str(getattr(asked, field)),
+            "layers' own" if runs is None else str(runs),
+            resolution.reasons.get(field, ""),
         )
-    counted = ", ".join(f"{key} {value}" for key, value in counts.items())
     sink = io.StringIO()
     console = Console(file=sink, width=WIDTH, no_color=True)
     console.print(table)
-    console.print(f"Counted so far: {counted}", highlight=False)
+    for line in _lines_beneath(flag, counts):
+        console.print(line, highlight=False)
+    return sink.getvalue().rstrip()
+
+
+def _lines_beneath(flag: Any, counts: Mapping[str, float]) -> list[str]:
+    counted = ", ".join(f"{key} {value}" for key, value in counts.items())
+    lines = [
+        f"Counted so far: {counted}.",
+        "Layers with a fast gradient: none; this version has no custom "
+        "gradients. Fields that take only their neutral value yet: "
+        f"{', '.join(NOT_BUILT)}.",
+    ]
     if flag == "fast":
-        console.print(
+        lines.append(
             "'fast' runs the exact strategy in this version: the search that "
             "chooses among precisions is not built yet. Pass a Strategy with "
-            "precision='mixed_bfloat16' to train in bfloat16.",
+            "precision='mixed_bfloat16' to train in bfloat16."
         )
-    return sink.getvalue().rstrip()
+    return lines

@@ -13,7 +13,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 PRESETS = (False, True, "exact", "fast")
 
 # Fields whose machinery is not built yet, with the values that need none.
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
+NOT_BUILT: dict[str, tuple[Any, ...]] = {
     "gradients": ("auto", "keras"),
     "sparse_update": ("auto", "dense"),
     "accumulate_steps": (1,),
@@ -96,7 +96,7 @@ class Strategy:
         self._require("jit_compile", ("auto", True, False))
         self._require("precision", (None, *PRECISIONS))
         self._require("optimizer_update", ("auto", "keras", "fused"))
-        for field, neutral in _NEUTRAL.items():
+        for field, neutral in NOT_BUILT.items():
             if not _is_one_of(getattr(self, field), neutral):
                 raise ValueError(
                     f"Strategy field `{field}` takes {_listed(neutral)} in "
@@ -238,7 +238,7 @@ def resolve(strategy: Strategy, facts: Facts) -> Resolution:
     Returns:
         The decided strategy with the reason for each decided field.
     """
-    decided: dict[str, Any] = {}
+    decided: dict[str, Any] = {"gradients": "keras", "sparse_update": "dense"}
     reasons: dict[str, str] = {}
     refused: list[str] = []
 
