@@ -32,7 +32,8 @@ class Row:
     `peak_mb` the process's largest resident memory in MiB. `step_ms` has a
     `[step, milliseconds]` pair for each execution, for the picture of a run;
     `switches` a `[step, strategy, reason]` for each change of strategy.
-    `verdict` is `"reference"`, `"right"`, `"wrong"` or `"unchecked"`.
+    `tolerance` is the allowed difference of the final loss, relative to stock
+    Keras's. `verdict` is `"reference"`, `"right"`, `"wrong"` or `"unchecked"`.
     """
 
     workload: str
@@ -114,9 +115,7 @@ class ArticleRow:
     kind: str = "article"
 
 
-Record: TypeAlias = (
-    Run | Row | Missing | ScalePoint | ProfileEntry | ArticleRow
-)
+Record: TypeAlias = Run | Row | Missing | ScalePoint | ProfileEntry | ArticleRow
 
 _KINDS: dict[str, type] = {
     "run": Run,
