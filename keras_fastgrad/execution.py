@@ -8,7 +8,7 @@ only inside `under_rewrites`, whose body runs when TensorFlow traces the step.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -23,31 +23,69 @@ from keras_fastgrad.telemetry import StepMeter
 from keras_fastgrad.trainable import TrainableState
 
 Step = Callable[[Any], Any]
+# Of an iterator and a count of steps; returns the last logs and the count.
+Loop = Callable[[Any, int], tuple[Any, Any]]
 
 
-@dataclasses.dataclass
-class Execution:
-    """What one call of the train function is to do, and what it counts.
+class Cadence:
+    """How many training steps a call of the train function takes.
+
+    It outlives a change of strategy: `fit` has fixed the steps of a call
+    before it lets callbacks change anything, and whichever function then
+    runs has to take just those.
 
     Args:
-        strategy: The decided strategy that the function is made for.
-        sums_slices: Whether the parts of a row in a sparse gradient are summed.
+        steps_per_call: Steps that a full call takes.
+    """
+
+    def __init__(self, steps_per_call: int) -> None:
+        self.steps_per_call = steps_per_call
+        self._fixed: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """The steps of the next call."""
+        return self._fixed or self.steps_per_call
+
+    def fix_next(self, left: int | None) -> int:
+        """Fixes the steps of the next call, at most `left`, and returns them.
+
+        Args:
+            left: Steps left in the epoch, or `None` where unknown.
+        """
+        full = self.steps_per_call
+        self._fixed = full if left is None else min(full, left)
+        return self._fixed
+
+    @contextlib.contextmanager
+    def of_one_fit(self) -> Iterator[None]:
+        """While the context is open, calls are those of one `fit`."""
+        outer, self._fixed = self._fixed, None
+        try:
+            yield
+        finally:
+            self._fixed = outer
+
+
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """What a train function is made for, and what it counts with.
+
+    Args:
+        strategy: The decided strategy.
+        sums_slices: Whether the parts of a row in a sparse gradient are
+            summed.
         logs_from_state: Whether the logs are the metrics' results alone, so
             that only the last step of a call has to work them out.
         meter: Counts steps and traces.
-        steps_per_call: Steps that a full call runs.
-        steps: Steps of the next call; the epoch's end may lower it.
+        cadence: Says how many steps a call takes.
     """
 
     strategy: Strategy
     sums_slices: bool
     logs_from_state: bool
     meter: StepMeter
-    steps_per_call: int
-    steps: int = 0
-
-    def __post_init__(self) -> None:
-        self.steps = self.steps_per_call
+    cadence: Cadence
 
 
 def make_train_function(
@@ -61,7 +99,7 @@ def make_train_function(
 
     Returns:
         A function of a `tf.data` iterator, a distributed one, or any Python
-        iterator of batches, that runs up to `execution.steps` steps and
+        iterator of batches, that runs the cadence's steps and
         returns the logs of the last.
     """
     one_step = compiled(
@@ -73,11 +111,11 @@ def make_train_function(
         if isinstance(
             iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)
         ):
-            logs, steps = many_steps(iterator, tf.constant(execution.steps))
+            logs, steps = many_steps(iterator, execution.cadence.steps)
             execution.meter.count(steps)
             return logs
         logs = None
-        for _, data in zip(range(execution.steps), iterator):
+        for _, data in zip(range(execution.cadence.steps), iterator):
             logs = one_step(data)
             execution.meter.count(1)
         if logs is None:
@@ -131,9 +169,7 @@ def compiled(model: keras.Model, step: Step, execution: Execution) -> Step:
     return optional_to_none(model, step)
 
 
-def repeated(
-    model: keras.Model, one_step: Step, execution: Execution
-) -> Callable[[Any, tf.Tensor], tuple[Any, Any]]:
+def repeated(model: keras.Model, one_step: Step, execution: Execution) -> Loop:
     """A function of an iterator and a count that runs that many steps.
 
     It returns the logs of the last step and the number of steps that were
@@ -142,17 +178,17 @@ def repeated(
     """
     if model.run_eagerly:
         return _eager_loop(one_step)
-    if execution.steps_per_call == 1:
-        return _single(one_step)
+    if execution.strategy.steps_per_execution == 1:
+        return _one_or_many(one_step)
     if execution.logs_from_state:
         return _loop_with_logs_after(model, one_step)
     return _loop_with_logs_carried(one_step)
 
 
-def _eager_loop(one_step: Step) -> Callable[[Any, tf.Tensor], Any]:
-    def run(iterator: Any, count: tf.Tensor) -> tuple[Any, int]:
+def _eager_loop(one_step: Step) -> Loop:
+    def run(iterator: Any, count: int) -> tuple[Any, int]:
         done, logs = 0, None
-        while done < int(count):
+        while done < count:
             data = iterator.get_next_as_optional()
             if not data.has_value():
                 break
@@ -164,12 +200,20 @@ def _eager_loop(one_step: Step) -> Callable[[Any, tf.Tensor], Any]:
     return run
 
 
-def _single(one_step: Step) -> Callable[[Any, tf.Tensor], Any]:
+def _one_or_many(one_step: Step) -> Loop:
     @tf.function(reduce_retracing=True, autograph=False)
-    def run(iterator: Any) -> Any:
+    def run_one(iterator: Any) -> Any:
         return one_step(iterator.get_next())
 
-    return lambda iterator, count: (run(iterator), 1)
+    # Where the strategy was changed between fixing a call and running it.
+    run_many = _loop_with_logs_carried(one_step)
+
+    def run(iterator: Any, count: int) -> tuple[Any, Any]:
+        if count == 1:
+            return run_one(iterator), 1
+        return run_many(iterator, count)
+
+    return run
 
 
 def _while(
@@ -191,9 +235,7 @@ def _while(
     return tf.while_loop(more, body, state)
 
 
-def _loop_with_logs_after(
-    model: keras.Model, one_step: Step
-) -> Callable[[Any, tf.Tensor], Any]:
+def _loop_with_logs_after(model: keras.Model, one_step: Step) -> Loop:
     # Results that nobody reads are pruned from the loop: metrics are updated
     # in each step and worked out once.
     @tf.function(reduce_retracing=True, autograph=False)
@@ -202,8 +244,8 @@ def _loop_with_logs_after(
         done, _, _ = _while(one_step, iterator, count, (0, first, []))
         return model.get_metrics_result(), done
 
-    def run(iterator: Any, count: tf.Tensor) -> tuple[Any, int]:
-        logs, done = loop(iterator, count)
+    def run(iterator: Any, count: int) -> tuple[Any, int]:
+        logs, done = loop(iterator, tf.constant(count))
         if not int(done):
             raise StopIteration
         return logs, int(done)
@@ -213,10 +255,10 @@ def _loop_with_logs_after(
 
 def _loop_with_logs_carried(
     one_step: Step,
-) -> Callable[[Any, tf.Tensor], Any]:
+) -> Loop:
     # The first step stands before the loop and gives the logs their form.
     @tf.function(reduce_retracing=True, autograph=False)
-    def run(iterator: Any, count: tf.Tensor) -> tuple[Any, tf.Tensor]:
+    def loop(iterator: Any, count: tf.Tensor) -> tuple[Any, tf.Tensor]:
         batch = iterator.get_next()
         logs = one_step(batch)
         second = tf.cond(
@@ -229,4 +271,4 @@ def _loop_with_logs_carried(
         )
         return carried[0], done
 
-    return run
+    return lambda iterator, count: loop(iterator, tf.constant(count))

@@ -15,7 +15,11 @@ from keras_fastgrad._keras import (
     layers_without_jit,
     model_supports_jit,
 )
-from keras_fastgrad.execution import Execution, make_train_function
+from keras_fastgrad.execution import (
+    Cadence,
+    Execution,
+    make_train_function,
+)
 from keras_fastgrad.optimizers.fused import no_kernel_reason
 from keras_fastgrad.strategy import (
     Facts,
@@ -46,7 +50,8 @@ class FastGrad:
     def __init__(self, model: keras.Model) -> None:
         self._model = model
         self._flag: Any = True
-        self._execution: Execution | None = None
+        self._is_stock = False
+        self._cadence = Cadence(1)
         self._told: set[str] = set()
         self._fit_begins = False
         self._meter = StepMeter()
@@ -58,8 +63,12 @@ class FastGrad:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything differs from plain Keras."""
-        return self._flag is not False
+        """Whether our train function runs.
+
+        With `compile(fastgrad=False)` Keras's own does. After `use(False)`
+        ours goes on with every part of it switched off.
+        """
+        return not self._is_stock
 
     @property
     def strategy(self) -> Strategy:
@@ -91,7 +100,8 @@ class FastGrad:
             )
         require_loss_scale(wanted, self._model.optimizer)
         self._flag = strategy
-        self._execution = None
+        self._is_stock = False
+        self._cadence.steps_per_call = self._resolve().steps_per_execution
         if self._model.train_function is not None:
             self._model.make_train_function(force=True)
 
@@ -113,7 +123,7 @@ class FastGrad:
             A dict: `steps`, training steps run; `traces`, how often the step
             was traced; `iterations`, updates of the optimizer.
         """
-        optimizer = innermost_optimizer(self._model.optimizer)
+        optimizer = innermost_optimizer(getattr(self._model, "optimizer", None))
         return {
             "steps": self._meter.steps,
             "traces": self._meter.traces,
@@ -128,32 +138,32 @@ class FastGrad:
     def configure(self, flag: bool | str | Strategy) -> None:
         """Takes the flag of `compile`, which has checked it."""
         self._flag = flag
-        self._execution = None
+        self._is_stock = flag is False
+        self._cadence = Cadence(self._resolve().steps_per_execution)
         self._told = set()
 
     def make_train_function(self, logs_from_state: bool) -> Any:
         """Makes the train function for the strategy in force."""
         resolution = self._resolve()
         self._tell_refusals(resolution)
-        self._execution = Execution(
+        execution = Execution(
             strategy=resolution.strategy,
             sums_slices=not keeps_slices(as_strategy(self._flag)),
             logs_from_state=logs_from_state,
             meter=self._meter,
-            steps_per_call=resolution.steps_per_execution,
+            cadence=self._cadence,
         )
-        return make_train_function(self._model, self._execution)
+        return make_train_function(self._model, execution)
 
     @contextlib.contextmanager
     def fitting(self) -> Iterator[None]:
         """Marks that the next epoch iterator to be seen is `fit`'s own."""
-        self._fit_begins = self.is_on
-        try:
-            yield
-        finally:
-            self._fit_begins = False
-            if self._execution is not None:
-                self._execution.steps = self._execution.steps_per_call
+        self._fit_begins = True
+        with self._cadence.of_one_fit():
+            try:
+                yield
+            finally:
+                self._fit_begins = False
 
     def govern(self, epoch_iterator: Any) -> None:
         """Lets the strategy say how many steps each call of `fit` takes."""
@@ -161,17 +171,8 @@ class FastGrad:
             return
         self._fit_begins = False
         epoch_iterator._enumerate_iterator = lambda: enumerate_steps(
-            epoch_iterator, self._next_count
+            epoch_iterator, lambda left: self._cadence.fix_next(left)
         )
-
-    def _next_count(self, left: int | None) -> int:
-        execution = self._execution
-        if execution is None:
-            count = self._model.steps_per_execution
-            return count if left is None else min(count, left)
-        count = execution.steps_per_call
-        execution.steps = count if left is None else min(count, left)
-        return execution.steps
 
     def _resolve(self) -> Resolution:
         return resolve(as_strategy(self._flag), facts_of(self._model))

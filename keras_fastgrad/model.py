@@ -12,7 +12,7 @@ from keras_fastgrad._keras import (
     overrides_keras,
 )
 from keras_fastgrad.handle import FastGrad, require_loss_scale
-from keras_fastgrad.strategy import Strategy, as_strategy
+from keras_fastgrad.strategy import SavedFlag, Strategy, as_strategy
 
 # What our own logs are made of; a class that changes one has its logs
 # taken from each step as it returns them.
@@ -76,20 +76,24 @@ class FastGradMixin(_Base):
                 then.
         """
         strategy = as_strategy(fastgrad)
-        super().compile(*args, **kwargs)
-        if strategy.precision == "mixed_float16" and kwargs.get(
-            "auto_scale_loss", True
-        ):
-            self.optimizer = _with_loss_scale(self.optimizer)
-        require_loss_scale(strategy, self.optimizer)
+        keras_compile = super().compile
+        bound = inspect.signature(keras_compile).bind(*args, **kwargs)
+        bound.apply_defaults()
+        if "optimizer" in bound.arguments:
+            bound.arguments["optimizer"] = _optimizer_for(
+                strategy,
+                bound.arguments["optimizer"],
+                bound.arguments.get("auto_scale_loss", True),
+            )
+        keras_compile(*bound.args, **bound.kwargs)
         self.fastgrad.configure(fastgrad)
 
     def get_compile_config(self) -> dict[str, Any]:
         """The arguments of `compile`, the flag among them, serialized."""
         config = super().get_compile_config()
         if config:
-            config["fastgrad"] = keras.saving.serialize_keras_object(
-                self.fastgrad.flag
+            config["auto_scale_loss"] = keras.saving.serialize_keras_object(
+                SavedFlag(self.fastgrad.flag)
             )
         return config
 
@@ -99,11 +103,19 @@ class FastGradMixin(_Base):
         As in Keras, a class with a `compile` of its own has to override this
         too, or is left uncompiled with a warning.
         """
-        if _compiles_itself(self):
+        config = dict(config)
+        saved = keras.saving.deserialize_keras_object(
+            config.pop("auto_scale_loss", None)
+        )
+        flag = saved.flag if isinstance(saved, SavedFlag) else True
+        if overrides_keras(self, "compile", FastGradMixin):
             super().compile_from_config(config)
+            if self.compiled:
+                self.fastgrad.configure(flag)
             return
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.built and getattr(self, "optimizer", None) is not None:
+        arguments = keras.saving.deserialize_keras_object(config)
+        self.compile(**arguments, fastgrad=flag)
+        if self.built and self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
@@ -263,15 +275,18 @@ def _make_functional(cls: type) -> None:
             _make_functional(base)
 
 
-def _with_loss_scale(optimizer: Any) -> Any:
-    if optimizer is None or isinstance(
+def _optimizer_for(
+    strategy: Strategy, optimizer: Any, auto_scale_loss: bool
+) -> Any:
+    # As Keras does for a model whose own policy is float16.
+    if strategy.precision != "mixed_float16" or optimizer is None:
+        return optimizer
+    optimizer = keras.optimizers.get(optimizer)
+    if auto_scale_loss and not isinstance(
         optimizer, keras.optimizers.LossScaleOptimizer
     ):
-        return optimizer
-    return keras.optimizers.LossScaleOptimizer(
-        optimizer, name="loss_scale_optimizer"
-    )
-
-
-def _compiles_itself(model: keras.Model) -> bool:
-    return overrides_keras(model, "compile", FastGradMixin)
+        optimizer = keras.optimizers.LossScaleOptimizer(
+            optimizer, name="loss_scale_optimizer"
+        )
+    require_loss_scale(strategy, optimizer)
+    return optimizer

@@ -206,6 +206,35 @@ class Resolution:
         return int(self.strategy.steps_per_execution)
 
 
+@keras.saving.register_keras_serializable(package="keras_fastgrad")
+@dataclasses.dataclass(frozen=True)
+class SavedFlag:
+    """The flag of `compile` as it is saved with a model.
+
+    It is saved in the place of `auto_scale_loss`, which Keras does not save
+    and whose default it stands for: `clone_model` makes a plain
+    `keras.Sequential` of a `FastGradSequential` and compiles it with what was
+    saved, so no argument may be there that Keras does not know.
+
+    Args:
+        flag: A value of `compile(fastgrad=...)`.
+    """
+
+    flag: Any
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get_config(self) -> dict[str, Any]:
+        """The flag, serialized."""
+        return {"flag": keras.saving.serialize_keras_object(self.flag)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "SavedFlag":
+        """The flag whose `get_config` gave `config`."""
+        return cls(keras.saving.deserialize_keras_object(config["flag"]))
+
+
 def as_strategy(flag: Any) -> Strategy:
     """The strategy behind a value of `compile(fastgrad=...)`.
 

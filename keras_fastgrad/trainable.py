@@ -24,7 +24,13 @@ class TrainableState:
 
     @contextlib.contextmanager
     def held(self, model: keras.Model) -> Iterator[None]:
-        """While the context is open, the first trace's flags are in force."""
+        """While the context is open, the first trace's flags are in force.
+
+        A step that runs eagerly is never traced and follows each change.
+        """
+        if model.run_eagerly:
+            yield
+            return
         changed = [
             (item, item._trainable)
             for item in _layers_and_weights(model)

@@ -214,9 +214,9 @@ class _BatchCounter:
 
 
 def _counter_of(
-    model: keras.Model, params: Mapping[str, Any]
+    model: keras.Model, params: Mapping[str, Any] | None
 ) -> _MeterCounter | _BatchCounter:
     handle = getattr(model, "fastgrad", None)
     if handle is not None and handle.is_on:
         return _MeterCounter(handle)
-    return _BatchCounter(params.get("steps"))
+    return _BatchCounter((params or {}).get("steps"))

@@ -17,8 +17,6 @@ from keras_fastgrad._keras import (
 )
 from keras_fastgrad.optimizers.kernels import KERNELS, Kernel
 
-_KERNEL_DTYPES = ("float32", "float64")
-
 
 def no_kernel_reason(optimizer: Any) -> str | None:
     """Why `optimizer` has no fused update, in words for its user.
@@ -74,13 +72,14 @@ def fused_updates(optimizer: Any) -> contextlib.AbstractContextManager:
     def update(gradient: Any, variable: Any, scalars: Any) -> None:
         if isinstance(variable, keras.Variable):
             variable = variable.value
+        index = optimizer._get_variable_index(variable)
         is_sparse = isinstance(gradient, tf.IndexedSlices)
-        if is_sparse or variable.dtype.name not in _KERNEL_DTYPES:
+        if is_sparse or not _is_float32(kernel, optimizer, index, variable):
             keras_update(gradient, variable, scalars["learning_rate"])
             return
         kernel.update(
             optimizer,
-            optimizer._get_variable_index(variable),
+            index,
             variable,
             tf.cast(gradient, variable.dtype),
             scalars,
@@ -89,3 +88,12 @@ def fused_updates(optimizer: Any) -> contextlib.AbstractContextManager:
     return shadowed(
         optimizer, _backend_update_step=collective_update, update_step=update
     )
+
+
+def _is_float32(
+    kernel: Kernel, optimizer: Any, index: int, variable: tf.Variable
+) -> bool:
+    # A kernel given a slot of another dtype ends the process.
+    slots = [getattr(optimizer, name, None) or [] for name in kernel.slots]
+    held = [variable, *(slot[index] for slot in slots if len(slot))]
+    return all(tf.as_dtype(each.dtype) == tf.float32 for each in held)

@@ -8,6 +8,7 @@ comment says by how much and what is done about it.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -28,12 +29,15 @@ class Kernel:
             step as a dict of float32 scalars.
         update: `update(optimizer, index, variable, gradient, scalars)`, which
             updates `variable` and the slots with number `index` in place.
+        slots: Names of the optimizer's lists of slots, which the kernel
+            wants in the dtype of the variable.
         lacks: `lacks(optimizer)`, why these settings have no kernel, or
             `None`.
     """
 
     scalars: Callable[[Any, tf.Tensor], Scalars]
     update: Callable[..., None]
+    slots: tuple[str, ...]
     lacks: Callable[[Any], str | None] = lambda optimizer: None
 
 
@@ -52,7 +56,7 @@ def sgd_update(
     scalars: Scalars,
 ) -> None:
     """Updates one variable as `keras.optimizers.SGD` does."""
-    rate = tf.cast(scalars["learning_rate"], variable.dtype)
+    rate = scalars["learning_rate"]
     if optimizer.momentum == 0:
         tf.raw_ops.ResourceApplyGradientDescent(
             var=variable.handle, alpha=rate, delta=gradient
@@ -63,7 +67,7 @@ def sgd_update(
         accum=optimizer.momentums[index].value.handle,
         lr=rate,
         grad=gradient,
-        momentum=tf.cast(optimizer.momentum, variable.dtype),
+        momentum=tf.constant(optimizer.momentum),
         use_nesterov=optimizer.nesterov,
     )
 
@@ -72,30 +76,62 @@ def sgd_update(
 # b_t = sqrt(1 - B2^t) / (1 - B1^t),
 #   m <- m + (1 - B1)(g - m),  v <- v + (1 - B2)(g^2 - v),
 #   w <- w - a b_t m / (sqrt(v) + e).
-# Keras takes 1 - B2 in Python's float64. The kernel takes it in float32 from
-# a rounded B2, where the difference has few digits left: at 0.999 it is
-# smaller by r = 1.3e-5, and so is v. With a and e both multiplied by
-# sqrt(1 - r), the quotient is the one that Keras computes, and the weights
-# agree to rounding; v itself stays smaller by r, which no float32 B2 can help.
+# Keras takes c = 1 - B2 in Python's float64. The kernel takes it in float32
+# from a rounded B2, where the difference has few digits left: c' is less than
+# c by 1.3e-5 of it at B2 = 0.999, and by 7e-4 at 0.99999. A steady g^2 gives
+# v = (1 - (1 - c)^t) g^2, so the kernel's v is Keras's times
+#   f = (1 - (1 - c')^t) / (1 - (1 - c)^t),
+# 1 - 1.3e-5 at first and 1 in the end. With a and e both multiplied by
+# sqrt(f), the quotient is Keras's. The same holds for m, whose factor goes
+# into a alone. A g^2 that changes leaves at most half of 1.3e-5 of a move.
+_LARGEST_SHORTFALL = 2e-5
+
+
+def shortfall(beta: float) -> float:
+    """How much less than 1 - `beta` the kernel takes, relative to it."""
+    if beta == 1.0:
+        return 0.0
+    kept = float(np.float32(1.0) - np.float32(beta))
+    return 1.0 - kept / (1.0 - beta)
+
+
+def adam_lacks(optimizer: Any) -> str | None:
+    """Says no where the shortfall above would show."""
+    betas = (optimizer.beta_1, optimizer.beta_2)
+    if not all(isinstance(beta, float) and 0 <= beta < 1 for beta in betas):
+        return "Adam has a kernel only with betas that are floats below 1"
+    if max(abs(shortfall(beta)) for beta in betas) <= _LARGEST_SHORTFALL:
+        return None
+    return (
+        "Adam has a kernel only with betas whose distance from 1 float32 can "
+        f"hold, up to about 0.999 (received {betas}); it updates as in Keras"
+    )
+
+
 def adam_scalars(optimizer: Any, learning_rate: tf.Tensor) -> Scalars:
-    """The learning rate and the powers of both betas at this step."""
+    """Rate and epsilon with their factors, and the powers of both betas."""
     step = tf.cast(optimizer.iterations + 1, tf.float32)
-    beta_1 = tf.constant(optimizer.beta_1, tf.float32)
-    beta_2 = tf.constant(optimizer.beta_2, tf.float32)
+    velocity = tf.sqrt(share_kept(optimizer.beta_2, step))
+    momentum = share_kept(optimizer.beta_1, step)
+    rate = tf.cast(learning_rate, tf.float32)
     return {
-        "learning_rate": tf.cast(learning_rate, tf.float32),
-        "beta_1_power": tf.pow(beta_1, step),
-        "beta_2_power": tf.pow(beta_2, step),
+        "learning_rate": rate,
+        "rate": rate * (velocity / momentum),
+        "epsilon": optimizer.epsilon * velocity,
+        "beta_1_power": tf.pow(tf.constant(optimizer.beta_1), step),
+        "beta_2_power": tf.pow(tf.constant(optimizer.beta_2), step),
     }
 
 
-def velocity_shortfall(beta_2: float, dtype: tf.DType) -> float:
-    """sqrt((1 - B2 in `dtype`) / (1 - B2)): 1 less half of r above."""
-    if beta_2 == 1.0:
-        return 1.0
-    one = np.ones((), dtype.as_numpy_dtype)
-    kept = float(one - dtype.as_numpy_dtype(beta_2))
-    return math.sqrt(kept / (1.0 - beta_2))
+def share_kept(beta: float, step: tf.Tensor) -> tf.Tensor:
+    """The factor f above at `step`, for the moment that decays by `beta`."""
+    # expm1 keeps the digits that 1 - (1 - c)^t would lose.
+    if beta == 0:
+        return tf.ones(())
+    rounded = float(np.float32(beta))
+    return tf.math.expm1(step * math.log(rounded)) / tf.math.expm1(
+        step * math.log(beta)
+    )
 
 
 def adam_update(
@@ -106,18 +142,16 @@ def adam_update(
     scalars: Scalars,
 ) -> None:
     """Updates one variable as `keras.optimizers.Adam` and `AdamW` do."""
-    dtype = variable.dtype
-    shortfall = velocity_shortfall(optimizer.beta_2, dtype)
     arguments = {
         "var": variable.handle,
         "m": optimizer._momentums[index].value.handle,
         "v": optimizer._velocities[index].value.handle,
-        "beta1_power": tf.cast(scalars["beta_1_power"], dtype),
-        "beta2_power": tf.cast(scalars["beta_2_power"], dtype),
-        "lr": tf.cast(scalars["learning_rate"] * shortfall, dtype),
-        "beta1": tf.constant(optimizer.beta_1, dtype),
-        "beta2": tf.constant(optimizer.beta_2, dtype),
-        "epsilon": tf.constant(optimizer.epsilon * shortfall, dtype),
+        "beta1_power": scalars["beta_1_power"],
+        "beta2_power": scalars["beta_2_power"],
+        "lr": scalars["rate"],
+        "beta1": tf.constant(optimizer.beta_1),
+        "beta2": tf.constant(optimizer.beta_2),
+        "epsilon": scalars["epsilon"],
         "grad": gradient,
     }
     if optimizer.amsgrad:
@@ -139,7 +173,8 @@ def adagrad_lacks(optimizer: Any) -> str | None:
         return None
     return (
         "Adagrad has a kernel only with initial_accumulator_value of at least "
-        f"{optimizer.epsilon / 1.6e-6:.2g} (received {start}); runs as Keras"
+        f"{optimizer.epsilon / 1.6e-6:.2g} (received {start}); it updates as "
+        "in Keras"
     )
 
 
@@ -155,8 +190,8 @@ def adagrad_update(
     tf.raw_ops.ResourceApplyAdagradV2(
         var=variable.handle,
         accum=optimizer._accumulators[index].value.handle,
-        lr=tf.cast(scalars["learning_rate"], variable.dtype),
-        epsilon=tf.constant(optimizer.epsilon / (2.0 * start), variable.dtype),
+        lr=scalars["learning_rate"],
+        epsilon=tf.constant(optimizer.epsilon / (2.0 * start)),
         grad=gradient,
     )
 
@@ -166,6 +201,16 @@ def adagrad_update(
 # and v - g'^2 in place of v under the root. TensorFlow's kernels are these
 # formulas, but always keep u, a slot that Keras lacks without momentum. There
 # the step is compiled instead: XLA makes one pass of it.
+def rmsprop_lacks(optimizer: Any) -> str | None:
+    """Says no where float32 holds too few digits of 1 - p."""
+    if not optimizer.momentum > 0 or abs(shortfall(optimizer.rho)) <= 2e-6:
+        return None
+    return (
+        "RMSprop with momentum has a kernel only with rho up to about 0.99 "
+        f"(received {optimizer.rho}); it updates as in Keras"
+    )
+
+
 def rmsprop_update(
     optimizer: Any,
     index: int,
@@ -174,75 +219,79 @@ def rmsprop_update(
     scalars: Scalars,
 ) -> None:
     """Updates one variable as `keras.optimizers.RMSprop` does."""
-    dtype = variable.dtype
-    rate = tf.cast(scalars["learning_rate"], dtype)
-    velocity = optimizer._velocities[index].value
-    average = None
+    rate = scalars["learning_rate"]
+    slots = [optimizer._velocities[index].value]
     if optimizer.centered:
-        average = optimizer._average_gradients[index].value
+        slots.append(optimizer._average_gradients[index].value)
     if not optimizer.momentum > 0:
-        _rmsprop_without_momentum(
-            optimizer, variable, velocity, average, gradient, rate
+        step = rmsprop_step(optimizer.rho, optimizer.epsilon, variable.shape)
+        values, move = step(
+            [slot.read_value() for slot in slots], gradient, rate
         )
+        for slot, value in zip(slots, values):
+            slot.assign(value)
+        variable.assign_sub(move)
         return
     arguments = {
         "var": variable.handle,
-        "ms": velocity.handle,
+        "ms": slots[0].handle,
         "mom": optimizer._momentums[index].value.handle,
         "lr": rate,
-        "rho": tf.constant(optimizer.rho, dtype),
-        "momentum": tf.constant(optimizer.momentum, dtype),
-        "epsilon": tf.constant(optimizer.epsilon, dtype),
+        "rho": tf.constant(optimizer.rho),
+        "momentum": tf.constant(optimizer.momentum),
+        "epsilon": tf.constant(optimizer.epsilon),
         "grad": gradient,
     }
-    if average is not None:
-        tf.raw_ops.ResourceApplyCenteredRMSProp(mg=average.handle, **arguments)
+    if optimizer.centered:
+        tf.raw_ops.ResourceApplyCenteredRMSProp(mg=slots[1].handle, **arguments)
     else:
         tf.raw_ops.ResourceApplyRMSProp(**arguments)
 
 
-def _rmsprop_without_momentum(
-    optimizer: Any,
-    variable: tf.Variable,
-    velocity: tf.Variable,
-    average: tf.Variable | None,
-    gradient: tf.Tensor,
-    rate: tf.Tensor,
-) -> None:
-    rho, epsilon = optimizer.rho, optimizer.epsilon
+@functools.lru_cache(maxsize=512)
+def rmsprop_step(rho: float, epsilon: float, shape: tf.TensorShape) -> Callable:
+    """The compiled step without momentum, one for each shape of variable.
+
+    Returns:
+        A function of the slots (`v`, and `g'` where centered), the gradient
+        and the rate, which returns the new slots and the move.
+    """
 
     @tf.function(jit_compile=True, autograph=False)
     def step(
-        velocity: tf.Tensor, average: tf.Tensor, gradient: tf.Tensor, rate: Any
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        velocity = rho * velocity + (1 - rho) * tf.square(gradient)
-        spread = velocity
-        if optimizer.centered:
-            average = rho * average + (1 - rho) * gradient
+        slots: list[tf.Tensor], gradient: tf.Tensor, rate: tf.Tensor
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        velocity = rho * slots[0] + (1 - rho) * tf.square(gradient)
+        if len(slots) == 1:
+            spread, new_slots = velocity, [velocity]
+        else:
+            average = rho * slots[1] + (1 - rho) * gradient
             spread = velocity - tf.square(average)
-        move = rate * gradient / tf.sqrt(spread + epsilon)
-        return velocity, average, move
+            new_slots = [velocity, average]
+        return new_slots, rate * gradient / tf.sqrt(spread + epsilon)
 
-    placeholder = tf.zeros((), variable.dtype)
-    new_velocity, new_average, move = step(
-        velocity.read_value(),
-        placeholder if average is None else average.read_value(),
-        gradient,
-        rate,
-    )
-    velocity.assign(new_velocity)
-    if average is not None:
-        average.assign(new_average)
-    variable.assign_sub(move)
+    return step
 
 
 # Found by the function an optimizer updates with, so that a subclass keeps
 # the kernel until it overrides `update_step`. AdamW shares Adam's.
 KERNELS: dict[Callable, Kernel] = {
-    keras.optimizers.SGD.update_step: Kernel(rate_only, sgd_update),
-    keras.optimizers.Adam.update_step: Kernel(adam_scalars, adam_update),
-    keras.optimizers.Adagrad.update_step: Kernel(
-        rate_only, adagrad_update, adagrad_lacks
+    keras.optimizers.SGD.update_step: Kernel(
+        rate_only, sgd_update, ("momentums",)
     ),
-    keras.optimizers.RMSprop.update_step: Kernel(rate_only, rmsprop_update),
+    keras.optimizers.Adam.update_step: Kernel(
+        adam_scalars,
+        adam_update,
+        ("_momentums", "_velocities", "_velocity_hats"),
+        adam_lacks,
+    ),
+    keras.optimizers.Adagrad.update_step: Kernel(
+        rate_only, adagrad_update, ("_accumulators",), adagrad_lacks
+    ),
+    keras.optimizers.RMSprop.update_step: Kernel(
+        rate_only,
+        rmsprop_update,
+        ("_velocities", "_momentums", "_average_gradients"),
+        rmsprop_lacks,
+    ),
 }

@@ -47,8 +47,8 @@ def summed_gradients(
             return with_unique_rows(gradient)
         return tf.convert_to_tensor(gradient)
 
-    def apply(gradients: Any, trainable_variables: Any = None) -> None:
-        keras_apply([summed(each) for each in gradients], trainable_variables)
+    def apply(grads: Any, trainable_variables: Any = None) -> None:
+        keras_apply([summed(each) for each in grads], trainable_variables)
 
     return shadowed(optimizer, apply=apply)
 
