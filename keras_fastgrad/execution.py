@@ -203,7 +203,7 @@ def _eager_loop(one_step: Step) -> Loop:
 def _one_or_many(one_step: Step) -> Loop:
     @tf.function(reduce_retracing=True, autograph=False)
     def run_one(iterator: Any) -> Any:
-        return one_step(iterator.get_next())
+        return _once_there(one_step, iterator.get_next())
 
     # Where the strategy was changed between fixing a call and running it.
     run_many = _loop_with_logs_carried(one_step)
@@ -214,6 +214,14 @@ def _one_or_many(one_step: Step) -> Loop:
         return run_many(iterator, count)
 
     return run
+
+
+def _once_there(one_step: Step, batch: Any) -> Any:
+    # What needs no data, such as counting iterations or decaying weights,
+    # would otherwise be run beside the fetch, and also where it finds the
+    # data at its end.
+    with tf.control_dependencies(tf.nest.flatten(batch, True)):
+        return one_step(batch)
 
 
 def _while(
@@ -260,7 +268,7 @@ def _loop_with_logs_carried(
     @tf.function(reduce_retracing=True, autograph=False)
     def loop(iterator: Any, count: tf.Tensor) -> tuple[Any, tf.Tensor]:
         batch = iterator.get_next()
-        logs = one_step(batch)
+        logs = _once_there(one_step, batch)
         second = tf.cond(
             count > 1,
             iterator.get_next_as_optional,

@@ -56,6 +56,13 @@ class FastGrad:
         self._fit_begins = False
         self._meter = StepMeter()
 
+    def belongs_to(self, model: keras.Model) -> bool:
+        """Tells whether this is the handle of `model`, not of its original.
+
+        `copy.copy` copies a model's attributes, the handle among them.
+        """
+        return self._model is model
+
     @property
     def flag(self) -> bool | str | Strategy:
         """The value that `compile(fastgrad=...)` or `use` was last given."""

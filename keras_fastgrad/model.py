@@ -49,7 +49,7 @@ class FastGradMixin(_Base):
     def fastgrad(self) -> FastGrad:
         """The handle: `.strategy`, `.use()`, `.explain()`, `.telemetry()`."""
         handle = self.__dict__.get("_fastgrad")
-        if handle is None:
+        if handle is None or not handle.belongs_to(self):
             # Past Keras's tracking: the handle is no part of the model.
             handle = self.__dict__["_fastgrad"] = FastGrad(self)
         return handle

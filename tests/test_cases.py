@@ -168,6 +168,22 @@ def test_24_more_steps_an_execution_than_batches(jit_compile):
     assert int(model.optimizer.iterations) == 4 * 14
 
 
+@pytest.mark.parametrize("steps", [1, 3])
+def test_data_of_unknown_length_ends_without_a_step(steps):
+    """Keras counts a step, and decays the weights, where no batch was left."""
+    model = build(FAST)
+    optimizer = keras.optimizers.AdamW(0.0, weight_decay=0.5)
+    model.compile(
+        optimizer, "mse", fastgrad=fg.Strategy(steps_per_execution=steps)
+    )
+    data = tf.data.Dataset.from_tensor_slices((X[:56], Y[:56])).batch(8)
+    with pytest.warns(UserWarning, match="ran out of data"):
+        model.fit(
+            data.filter(lambda x, y: True), epochs=3, shuffle=False, verbose=0
+        )
+    assert int(optimizer.iterations) == 3 * 7
+
+
 def test_28_the_loss_of_an_epoch_is_weighted_by_batch_size():
     x, y = np.zeros((3, 6), "float32"), np.array([[1.0], [1.0], [4.0]])
     for flag in (False, True, fg.Strategy(steps_per_execution=2)):

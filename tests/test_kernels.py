@@ -104,6 +104,7 @@ def test_changing_gradients(make):
     "make, word",
     [
         (lambda: ADAM(beta_2=0.9999), "0.9999"),
+        (lambda: ADAM(beta_2=1 - 1e-8), "0.99999999"),
         (lambda: RMSPROP(momentum=0.9, rho=0.9999), "0.9999"),
         (
             lambda: keras.optimizers.Adagrad(initial_accumulator_value=0.0),
@@ -128,10 +129,17 @@ def test_an_own_update_is_never_replaced():
             for gradient, variable in zip(grads, trainable_variables):
                 variable.assign_sub(gradient * 0.5)
 
+    class OwnAssign(ADAM):
+        def assign_sub(self, variable, value):
+            super().assign_sub(variable, 2.0 * value)
+
     class Inherits(ADAM):
         pass
 
-    assert no_kernel_reason(Own()) and no_kernel_reason(OwnCollective())
+    changed = ADAM()
+    changed.update_step = lambda *arguments: None
+    for optimizer in (Own(), OwnCollective(), OwnAssign(), changed):
+        assert "has no fused kernel" in no_kernel_reason(optimizer)
     assert no_kernel_reason(Inherits()) is None
     assert apart(Own, steady(3)) == apart(OwnCollective, steady(3)) == 0.0
 

@@ -112,7 +112,8 @@ class StepTimeMonitor(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Mapping | None = None) -> None:
         """Starts an epoch's figures."""
         self._times = StepTimes()
-        self._samples: float | None = None
+        self._samples = 0.0
+        self._counted = 0.0
         self._counter.epoch_begins()
 
     def on_train_batch_begin(
@@ -130,15 +131,19 @@ class StepTimeMonitor(keras.callbacks.Callback):
         self._times.add(seconds, steps, traced)
 
     def on_test_begin(self, logs: Mapping | None = None) -> None:
-        """Reads the samples of the epoch, before validation resets them."""
+        """Reads the samples so far, before evaluation resets the count."""
         if hasattr(self, "_times"):
-            self._read_samples()
+            self._samples += self._count() - self._counted
+
+    def on_test_end(self, logs: Mapping | None = None) -> None:
+        """Leaves the samples of the evaluation out."""
+        self._counted = self._count()
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
         """Adds the figures to the logs."""
-        self._read_samples()
+        self._samples += self._count() - self._counted
         row = self._row(epoch)
         self.history.append(row)
         if logs is not None:
@@ -146,10 +151,9 @@ class StepTimeMonitor(keras.callbacks.Callback):
                 if name in row:
                     logs[name] = row[name]
 
-    def _read_samples(self) -> None:
+    def _count(self) -> float:
         tracker = getattr(self.model, "_loss_tracker", None)
-        if self._samples is None and tracker is not None:
-            self._samples = float(tracker.count.numpy())
+        return float(tracker.count.numpy()) if tracker is not None else 0.0
 
     def _row(self, epoch: int) -> dict[str, float]:
         times = self._times

@@ -17,6 +17,9 @@ from keras_fastgrad._keras import (
 )
 from keras_fastgrad.optimizers.kernels import KERNELS, Kernel
 
+# What a kernel goes past: whoever overrides one of these wants it called.
+_GONE_PAST = ("_backend_update_step", "assign", "assign_add", "assign_sub")
+
 
 def no_kernel_reason(optimizer: Any) -> str | None:
     """Why `optimizer` has no fused update, in words for its user.
@@ -38,12 +41,14 @@ def no_kernel_reason(optimizer: Any) -> str | None:
 
 
 def _kernel_of(optimizer: Any) -> Kernel | None:
-    cls = type(optimizer)
-    if getattr(cls, "_backend_update_step", None) is not (
-        TFOptimizer._backend_update_step
-    ):
+    replaced = any(
+        name in vars(optimizer)
+        or getattr(type(optimizer), name) is not getattr(TFOptimizer, name)
+        for name in _GONE_PAST
+    )
+    if replaced or "update_step" in vars(optimizer):
         return None
-    return KERNELS.get(cls.update_step)
+    return KERNELS.get(type(optimizer).update_step)
 
 
 def fused_updates(optimizer: Any) -> contextlib.AbstractContextManager:
