@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from numbers import Real
 from typing import Any
 
 import keras
@@ -101,7 +100,9 @@ def shortfall(beta: float) -> float:
 def adam_lacks(optimizer: Any) -> str | None:
     """Says no where the shortfall above would show."""
     betas = (optimizer.beta_1, optimizer.beta_2)
-    if not all(isinstance(beta, Real) and 0 <= beta < 1 for beta in betas):
+    if not all(
+        isinstance(beta, (int, float)) and 0 <= beta < 1 for beta in betas
+    ):
         return "Adam has a kernel only with betas that are numbers below 1"
     if max(abs(shortfall(beta)) for beta in betas) <= _LARGEST_SHORTFALL:
         return None
@@ -207,7 +208,8 @@ def adagrad_update(
 def rmsprop_lacks(optimizer: Any) -> str | None:
     """Says no where float32 holds too few digits of 1 - p."""
     if not all(
-        isinstance(value, Real) for value in (optimizer.rho, optimizer.momentum)
+        isinstance(value, (int, float))
+        for value in (optimizer.rho, optimizer.momentum)
     ):
         return (
             "RMSprop has a kernel only with rho and momentum that are numbers"
