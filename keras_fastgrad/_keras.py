@@ -109,7 +109,7 @@ def optional_to_none(model: keras.Model, step: Callable) -> Callable:
 
 
 def enumerate_steps(
-    epoch: Any, next_count: Callable[[int | None], int]
+    epoch: Any, next_count: Callable[[int | None, bool], int]
 ) -> Iterator[tuple[int, int, Any]]:
     """Yields `(first step, last step, iterator)` for each call of an epoch.
 
@@ -124,8 +124,9 @@ def enumerate_steps(
 
     Args:
         epoch: The `EpochIterator` of a running `fit`.
-        next_count: Called with the steps left in the epoch (None where
-            unknown) before each call; returns how many the call takes.
+        next_count: Called before each call with the steps left in the epoch
+            (None where unknown) and whether that is sure, not merely what
+            the epoch before came to; returns how many the call takes.
     """
     unit = epoch.steps_per_execution
 
@@ -133,12 +134,13 @@ def enumerate_steps(
         return -(-steps // unit) * unit
 
     epoch.data_adapter.on_epoch_begin()
+    is_sure = bool(epoch.steps_per_epoch or epoch.data_adapter.num_batches)
     total = epoch.steps_per_epoch or epoch._num_batches or None
     step = 0
     if total is None:
         iterator = iter(epoch._get_iterator())
         while True:
-            count = next_count(None)
+            count = next_count(None, False)
             epoch._steps_seen = step + count
             yield step, step + count - 1, iterator
             step += count
@@ -154,7 +156,7 @@ def enumerate_steps(
                 break
             in_data = rounded_up(epoch._num_batches) - epoch._steps_seen
             left = min(left, in_data)
-        count = next_count(left)
+        count = next_count(left, is_sure)
         epoch._steps_seen += count
         yield step, rounded_up(step + count) - 1, epoch._current_iterator
         step += count

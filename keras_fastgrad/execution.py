@@ -42,17 +42,26 @@ class Cadence:
         self.steps_per_call = steps_per_call
         self._fixed: int | None = None
 
+        self._end_is_known = True
+
     @property
     def steps(self) -> int:
         """The steps of the next call."""
         return self._fixed or self.steps_per_call
 
-    def fix_next(self, left: int | None) -> int:
+    @property
+    def is_one_sure_step(self) -> bool:
+        """Whether the next call takes one step, and there is data for it."""
+        return self.steps == 1 and self._end_is_known
+
+    def fix_next(self, left: int | None, is_sure: bool) -> int:
         """Fixes the steps of the next call, at most `left`, and returns them.
 
         Args:
             left: Steps left in the epoch, or `None` where unknown.
+            is_sure: Whether there is data for all of them.
         """
+        self._end_is_known = is_sure
         full = self.steps_per_call
         self._fixed = full if left is None else min(full, left)
         return self._fixed
@@ -178,11 +187,11 @@ def repeated(model: keras.Model, one_step: Step, execution: Execution) -> Loop:
     """
     if model.run_eagerly:
         return _eager_loop(one_step)
-    if execution.strategy.steps_per_execution == 1:
-        return _one_or_many(one_step)
     if execution.logs_from_state:
-        return _loop_with_logs_after(model, one_step)
-    return _loop_with_logs_carried(one_step)
+        many = _loop_with_logs_after(model, one_step)
+    else:
+        many = _loop_with_logs_carried(one_step)
+    return _one_or_many(one_step, many, execution.cadence)
 
 
 def _eager_loop(one_step: Step) -> Loop:
@@ -200,28 +209,20 @@ def _eager_loop(one_step: Step) -> Loop:
     return run
 
 
-def _one_or_many(one_step: Step) -> Loop:
+def _one_or_many(one_step: Step, many: Loop, cadence: Cadence) -> Loop:
+    # A plain fetch is the faster one, but where it finds the data at its end,
+    # TensorFlow has by then run what needs no data: it has counted an
+    # iteration and decayed the weights. The loops look before they step.
     @tf.function(reduce_retracing=True, autograph=False)
-    def run_one(iterator: Any) -> Any:
-        return _once_there(one_step, iterator.get_next())
-
-    # Where the strategy was changed between fixing a call and running it.
-    run_many = _loop_with_logs_carried(one_step)
+    def one(iterator: Any) -> Any:
+        return one_step(iterator.get_next())
 
     def run(iterator: Any, count: int) -> tuple[Any, Any]:
-        if count == 1:
-            return run_one(iterator), 1
-        return run_many(iterator, count)
+        if cadence.is_one_sure_step:
+            return one(iterator), 1
+        return many(iterator, count)
 
     return run
-
-
-def _once_there(one_step: Step, batch: Any) -> Any:
-    # What needs no data, such as counting iterations or decaying weights,
-    # would otherwise be run beside the fetch, and also where it finds the
-    # data at its end.
-    with tf.control_dependencies(tf.nest.flatten(batch, True)):
-        return one_step(batch)
 
 
 def _while(
@@ -261,22 +262,23 @@ def _loop_with_logs_after(model: keras.Model, one_step: Step) -> Loop:
     return run
 
 
-def _loop_with_logs_carried(
-    one_step: Step,
-) -> Loop:
+def _loop_with_logs_carried(one_step: Step) -> Loop:
     # The first step stands before the loop and gives the logs their form.
     @tf.function(reduce_retracing=True, autograph=False)
-    def loop(iterator: Any, count: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        batch = iterator.get_next()
-        logs = _once_there(one_step, batch)
+    def loop(iterator: Any, first: Any, count: tf.Tensor) -> tuple:
+        logs = one_step(first.get_value())
         second = tf.cond(
-            count > 1,
-            iterator.get_next_as_optional,
-            lambda: tf.experimental.Optional.from_value(batch),
+            count > 1, iterator.get_next_as_optional, lambda: first
         )
         done, _, carried = _while(
             one_step, iterator, count, (1, second, [logs])
         )
         return carried[0], done
 
-    return lambda iterator, count: loop(iterator, tf.constant(count))
+    def run(iterator: Any, count: int) -> tuple[Any, Any]:
+        first = iterator.get_next_as_optional()
+        if not first.has_value():
+            raise StopIteration
+        return loop(iterator, first, tf.constant(count))
+
+    return run

@@ -178,7 +178,7 @@ class FastGrad:
             return
         self._fit_begins = False
         epoch_iterator._enumerate_iterator = lambda: enumerate_steps(
-            epoch_iterator, lambda left: self._cadence.fix_next(left)
+            epoch_iterator, lambda *left: self._cadence.fix_next(*left)
         )
 
     def _resolve(self) -> Resolution:

@@ -267,7 +267,7 @@ def resolve(strategy: Strategy, facts: Facts) -> Resolution:
     Returns:
         The decided strategy with the reason for each decided field.
     """
-    decided: dict[str, Any] = {"gradients": "keras", "sparse_update": "dense"}
+    decided: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     refused: list[str] = []
 
