@@ -29,8 +29,8 @@ class Strategy:
     """One way to compute a training step.
 
     A strategy is a value: frozen, comparable, saved with the model. Its
-    defaults train as Keras does; `precision` is the one field of this version
-    that trains otherwise.
+    defaults train as Keras does. Of the fields of this version, `precision`
+    trains otherwise, and `jit_compile` where dropout and the like draw.
 
     Example:
     >>> import keras_fastgrad as fg
@@ -44,7 +44,9 @@ class Strategy:
         jit_compile: Compile the step with XLA: `True`, `False`, or `"auto"`,
             which takes what `compile(jit_compile=...)` came to. A model with
             a layer that XLA cannot compile runs as a plain graph, and
-            `explain()` names the layer. Defaults to `"auto"`.
+            `explain()` names the layer. Exact, except where a layer draws
+            random numbers: XLA draws others from the same seed. Defaults to
+            `"auto"`.
         precision: Compute dtype of the training step: `"float32"`,
             `"mixed_bfloat16"`, `"mixed_float16"`, or `None` for the policies
             the layers were built with. Weights stay float32. Evaluation and

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -28,6 +29,9 @@ def show(records: Sequence[Record], console: Console) -> None:
         mine = [row for row in rows if row.workload == name]
         if mine:
             console.print(of_workload(name, mine))
+            for line in what_ran(mine):
+                console.print(escape(line), highlight=False)
+            console.print()
         for absent in missing:
             if absent.workload == name:
                 console.print(
@@ -48,7 +52,7 @@ def origin(run: Run) -> str:
 
 
 def of_workload(name: str, rows: Sequence[Row]) -> Table:
-    """The table of one workload; turns are summed up.
+    """The table of one workload, for 80 columns; turns are summed up.
 
     Args:
         name: The workload's name.
@@ -56,21 +60,24 @@ def of_workload(name: str, rows: Sequence[Row]) -> Table:
     """
     what = WORKLOADS[name].what if name in WORKLOADS else ""
     table = Table(
-        title=f"[bold]{escape(name)}[/]: {escape(what)}", title_justify="left"
+        title=f"[bold]{escape(name)}[/]: {escape(what)}",
+        caption="p20, p50, p80: milliseconds a training step",
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        collapse_padding=True,
+        pad_edge=False,
     )
-    table.add_column("variant", overflow="fold")
-    table.add_column("strategy", overflow="fold")
+    table.add_column("variant", no_wrap=True)
     for heading in (
-        "ms/step p20",
+        "p20",
         "p50",
         "p80",
-        "samples/s",
-        "compile s",
-        "peak MB",
-        "loss",
-        "weights differ",
-        "verdict",
         "times keras",
+        "loss",
+        "differs",
+        "verdict",
     ):
         table.add_column(heading, justify="right")
     against_keras = ratios(rows)
@@ -79,17 +86,28 @@ def of_workload(name: str, rows: Sequence[Row]) -> Table:
         verdict = f"[{style}]{row.verdict}[/]" if style else row.verdict
         table.add_row(
             escape(row.variant),
-            escape(row.strategy + (f" ({row.note})" if row.note else "")),
             *map(_short, (row.step_ms_p20, row.step_ms_p50, row.step_ms_p80)),
-            f"{row.samples_per_second:,.0f}",
-            f"{row.compile_seconds:.1f}",
-            f"{row.peak_mb:,.0f}",
-            f"{row.final_loss:.5g}",
+            _ratio(row, against_keras.get((row.workload, row.variant))),
+            f"{row.final_loss:.4g}",
             _difference(row.max_weight_difference),
             verdict,
-            _ratio(row, against_keras.get((row.workload, row.variant))),
         )
     return table
+
+
+def what_ran(rows: Sequence[Row]) -> list[str]:
+    """A line for each variant of a workload: what its row stands for.
+
+    Args:
+        rows: The rows of one workload.
+    """
+    return [
+        f"{row.variant}: {row.strategy}; {row.samples_per_second:,.0f} "
+        f"samples/s, compiles in {row.compile_seconds:.1f} s, "
+        f"{row.peak_mb:,.0f} MiB at most"
+        + (f" ({row.note})" if row.note else "")
+        for row in medians(rows)
+    ]
 
 
 def _short(milliseconds: float) -> str:
@@ -99,8 +117,8 @@ def _short(milliseconds: float) -> str:
 
 
 def _difference(value: float | None) -> str:
-    if value is None:
-        return "-"
+    if not value:
+        return "-" if value is None else "0"
     return f"{value:.1e}" if math.isfinite(value) else "not finite"
 
 
@@ -110,5 +128,5 @@ def _ratio(row: Row, summary: RatioSummary | None) -> str:
         return "wrong"
     if summary is None:
         return "-"
-    spread = f" ({summary.low:.2f} to {summary.high:.2f})"
+    spread = f" ({summary.low:.1f}-{summary.high:.1f})"
     return f"{summary.median:.2f}" + (spread if summary.turns > 1 else "")
