@@ -87,25 +87,6 @@ def test_validation_is_not_counted():
     assert history["samples_per_second"][1] == pytest.approx(53 / 6)
 
 
-def test_evaluation_within_an_epoch_is_not_counted():
-    class Looks(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if batch == 2:
-                self.model.evaluate(X, Y, batch_size=1, verbose=0)
-
-    monitor = fg.callbacks.StepTimeMonitor(clock=ticking())
-    model = build(FAST)
-    history = model.fit(
-        X[:50],
-        Y[:50],
-        batch_size=10,
-        epochs=2,
-        verbose=0,
-        callbacks=[Looks(), monitor],
-    ).history
-    assert history["samples_per_second"][1] == pytest.approx(10.0)
-
-
 def test_every_logger_sees_the_figures(tmp_path, capsys):
     log = keras.callbacks.CSVLogger(tmp_path / "log.csv")
     model = build(FAST)

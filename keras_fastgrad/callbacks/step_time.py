@@ -71,6 +71,10 @@ class StepTimeMonitor(keras.callbacks.Callback):
     `keras_fastgrad` the first execution of a fit is taken for compilation,
     and steps are read off the batch index.
 
+    Samples are those of the loss metric. Where another callback calls
+    `evaluate` within an epoch, Keras adds that to the same metric, and the
+    samples of that epoch are off as its loss is.
+
     The logs gain `step_time_ms` (median) and `samples_per_second`, which the
     progress bar, `CSVLogger`, `TensorBoard` and `History` then show.
 
