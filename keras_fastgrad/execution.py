@@ -41,7 +41,6 @@ class Cadence:
     def __init__(self, steps_per_call: int) -> None:
         self.steps_per_call = steps_per_call
         self._fixed: int | None = None
-
         self._end_is_known = True
 
     @property
@@ -108,8 +107,8 @@ def make_train_function(
 
     Returns:
         A function of a `tf.data` iterator, a distributed one, or any Python
-        iterator of batches, that runs the cadence's steps and
-        returns the logs of the last.
+        iterator of batches, that runs the cadence's steps and returns the
+        logs of the last.
     """
     one_step = compiled(
         model, replicated(model, under_rewrites(model, execution)), execution

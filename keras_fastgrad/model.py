@@ -145,10 +145,7 @@ class FastGradMixin(_Base):
 
     def make_train_function(self, force: bool = False) -> Any:
         """Makes what `fit` calls for each execution, as in Keras."""
-        keeps_own = overrides_keras(
-            self, "make_train_function", FastGradMixin, below=True
-        )
-        if keeps_own or not self.fastgrad.is_on:
+        if _makes_own_function(self) or not self.fastgrad.is_on:
             return super().make_train_function(force=force)
         if self.train_function is None or force:
             logs_from_state = not any(
@@ -165,7 +162,7 @@ class FastGradMixin(_Base):
     ) -> None:
         # The one place where `fit` shows its epoch iterator.
         super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
-        if iterator is not None:
+        if iterator is not None and not _makes_own_function(self):
             self.fastgrad.govern(iterator)
 
 
@@ -260,6 +257,13 @@ class FastGradSequential(FastGradModel, keras.Sequential):
         name: str | None = None,
     ) -> None:
         keras.Sequential.__init__(self, layers, trainable, name)
+
+
+def _makes_own_function(model: keras.Model) -> bool:
+    # Such a function takes the steps that `compile` was given, not ours.
+    return overrides_keras(
+        model, "make_train_function", FastGradMixin, below=True
+    )
 
 
 def _make_functional(cls: type) -> None:

@@ -123,6 +123,22 @@ def test_a_foreign_step_gets_the_fused_update():
     assert_same_training(stock, ours)
 
 
+def test_a_foreign_train_function_takes_the_steps_of_compile():
+    class OwnFunction(keras.Model):
+        def make_train_function(self, force=False):
+            return super().make_train_function(force=force)
+
+    class Mixed(fg.FastGradMixin, OwnFunction):
+        pass
+
+    inputs = keras.Input((6,))
+    model = Mixed(inputs, layers.Dense(1)(inputs))
+    strategy = fg.Strategy(steps_per_execution=5)
+    model.compile("adam", "mse", fastgrad=strategy)
+    model.fit(X, Y, batch_size=4, epochs=2, verbose=0)
+    assert int(model.optimizer.iterations) == 12
+
+
 def test_from_model_shares_layers_and_weights():
     resnet = keras.applications.ResNet50(
         weights=None, input_shape=(32, 32, 3), classes=5
