@@ -32,7 +32,6 @@ from keras.src.trainers.trainer import model_supports_jit
 __all__ = [
     "Functional",
     "TFOptimizer",
-    "TensorFlowTrainer",
     "enumerate_steps",
     "functional_init_arguments",
     "innermost_optimizer",

@@ -78,8 +78,8 @@ def sgd_update(
 #   w <- w - a b_t m / (sqrt(v) + e).
 # Keras takes c = 1 - B2 in Python's float64. The kernel takes it in float32
 # from a rounded B2, where the difference has few digits left: c' is less than
-# c by 1.3e-5 of it at B2 = 0.999, and by 7e-4 at 0.99999. A steady g^2 gives
-# v = (1 - (1 - c)^t) g^2, so the kernel's v is Keras's times
+# c by 1.3e-5 of it at B2 = 0.999, and more by 1.4e-3 at 0.99999. A steady g^2
+# gives v = (1 - (1 - c)^t) g^2, so the kernel's v is Keras's times
 #   f = (1 - (1 - c')^t) / (1 - (1 - c)^t),
 # 1 - 1.3e-5 at first and 1 in the end. With a and e both multiplied by
 # sqrt(f), the quotient is Keras's. The same holds for m, whose factor goes
@@ -90,7 +90,10 @@ _LARGEST_SHORTFALL = 2e-5
 
 
 def shortfall(beta: float) -> float:
-    """How much less than 1 - `beta` the kernel takes, relative to it."""
+    """How much less (or, below 0, more) than 1 - `beta` the kernel takes.
+
+    Relative to 1 - `beta`.
+    """
     if beta == 1.0:
         return 0.0
     kept = float(np.float32(1.0) - np.float32(beta))
