@@ -7,12 +7,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from keras_fastgrad.strategy import NOT_BUILT, Resolution, as_strategy
+from keras_fastgrad.gradients.rewrites import Plan
+from keras_fastgrad.resolution import Resolution
+from keras_fastgrad.strategy import NOT_BUILT, as_strategy
 
 WIDTH = 100
 _FIELDS = (
     "jit_compile",
     "precision",
+    "gradients",
     "optimizer_update",
     "sparse_update",
     "steps_per_execution",
@@ -23,6 +26,7 @@ def as_text(
     name: str,
     flag: Any,
     resolution: Resolution,
+    plan: Plan,
     counts: Mapping[str, float],
 ) -> str:
     """Lays out a resolved strategy as a table of plain text.
@@ -31,6 +35,7 @@ def as_text(
         name: The model's name.
         flag: What was asked for.
         resolution: What runs, and the reasons.
+        plan: Which layers have a fast gradient, and which not.
         counts: Counters to print beneath.
 
     Returns:
@@ -51,17 +56,24 @@ def as_text(
     sink = io.StringIO()
     console = Console(file=sink, width=WIDTH, no_color=True)
     console.print(table)
-    for line in _lines_beneath(flag, counts):
+    for line in [*_of_plan(plan), *_lines_beneath(flag, counts)]:
         console.print(line, highlight=False)
     return sink.getvalue().rstrip()
+
+
+def _of_plan(plan: Plan) -> list[str]:
+    fast = [f"{path} ({', '.join(ops)})" for path, ops in plan.fast.items()]
+    return [
+        f"Layers with a fast gradient: {'; '.join(fast) or 'none'}.",
+        *(f"{path}: {reason}." for path, reason in plan.keras.items()),
+    ]
 
 
 def _lines_beneath(flag: Any, counts: Mapping[str, float]) -> list[str]:
     counted = ", ".join(f"{key} {value}" for key, value in counts.items())
     lines = [
         f"Counted so far: {counted}.",
-        "Layers with a fast gradient: none; this version has no custom "
-        "gradients. Fields that take only their neutral value yet: "
+        "Fields that take only their neutral value yet: "
         f"{', '.join(NOT_BUILT)}.",
     ]
     if flag == "fast":

@@ -20,15 +20,10 @@ from keras_fastgrad.execution import (
     Execution,
     make_train_function,
 )
+from keras_fastgrad.gradients.rewrites import chosen, plan
 from keras_fastgrad.optimizers.fused import no_kernel_reason
-from keras_fastgrad.strategy import (
-    Facts,
-    Resolution,
-    Strategy,
-    as_strategy,
-    keeps_slices,
-    resolve,
-)
+from keras_fastgrad.resolution import Facts, Resolution, resolve
+from keras_fastgrad.strategy import Strategy, as_strategy, keeps_slices
 from keras_fastgrad.telemetry import StepMeter
 
 
@@ -119,8 +114,13 @@ class FastGrad:
             Text; each field of the strategy with what was asked, what runs
             and the reason, then what the model's parts fall back to.
         """
+        resolution = self._resolve()
         return explain.as_text(
-            self._model.name, self._flag, self._resolve(), self.telemetry()
+            self._model.name,
+            self._flag,
+            resolution,
+            plan(self._model, chosen(resolution.strategy.gradients)),
+            self.telemetry(),
         )
 
     def telemetry(self) -> dict[str, float]:

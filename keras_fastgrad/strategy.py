@@ -1,7 +1,7 @@
-"""How a step is computed: the fields, what each promises, what really runs.
+"""How a step is computed: the fields of a strategy and what each promises.
 
-Nothing here touches a model. A `Strategy` says what is wanted,
-`Facts` what is true of a model and its machine, and `resolve` what follows.
+Nothing here touches a model: what follows from a strategy for one is said in
+`resolution`.
 """
 
 import dataclasses
@@ -11,11 +11,12 @@ import keras
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 PRESETS = (False, True, "exact", "fast")
+SPARSE_UPDATES = ("auto", "dense", "deferred", "lazy")
+# Ops that `gradients` may name.
+OPS: tuple[str, ...] = ()
 
 # Fields whose machinery is not built yet, with the values that need none.
 NOT_BUILT: dict[str, tuple[Any, ...]] = {
-    "gradients": ("auto", "keras"),
-    "sparse_update": ("auto", "dense"),
     "accumulate_steps": (1,),
     "accumulate_batches": (1,),
     "rematerialize": (None,),
@@ -53,9 +54,8 @@ class Strategy:
             prediction keep the layers' own policies. Not exact: bfloat16
             keeps 8 bits of mantissa, so expect losses within about 2 % of
             float32's. Defaults to `None`.
-        gradients: Custom gradients: `"auto"` or `"keras"` (none). This
-            version has none of its own, so both mean the same. Defaults to
-            `"auto"`.
+        gradients: Custom gradients: `"auto"` (all), `"keras"` (none), or a
+            set of op names. Exact, to float32 rounding. Defaults to `"auto"`.
         optimizer_update: `"fused"` updates each variable with one kernel,
             `"keras"` with Keras's own chain of operations, `"auto"` with one
             kernel where the optimizer has one. Exact. Defaults to `"auto"`.
@@ -85,7 +85,7 @@ class Strategy:
 
     jit_compile: bool | str = "auto"
     precision: str | None = None
-    gradients: str = "auto"
+    gradients: str | frozenset[str] = "auto"
     optimizer_update: str = "auto"
     sparse_update: str = "auto"
     accumulate_steps: int = 1
@@ -98,6 +98,8 @@ class Strategy:
         self._require("jit_compile", ("auto", True, False))
         self._require("precision", (None, *PRECISIONS))
         self._require("optimizer_update", ("auto", "keras", "fused"))
+        self._require("sparse_update", SPARSE_UPDATES)
+        self._take_gradients()
         for field, neutral in NOT_BUILT.items():
             if not _is_one_of(getattr(self, field), neutral):
                 raise ValueError(
@@ -122,9 +124,22 @@ class Strategy:
                 f"Received: {field}={value!r}."
             )
 
+    def _take_gradients(self) -> None:
+        if _is_one_of(self.gradients, ("auto", "keras")):
+            return
+        named = self.gradients
+        if not isinstance(named, (set, frozenset, tuple, list)) or not all(
+            _is_one_of(name, OPS) for name in named
+        ):
+            raise ValueError(
+                "Strategy field `gradients` must be 'auto', 'keras' or a set "
+                f"of names of {_listed(OPS)}. Received: gradients={named!r}."
+            )
+        object.__setattr__(self, "gradients", frozenset(named))
+
     def __str__(self) -> str:
         changed = [
-            f"{field.name}={getattr(self, field.name)}"
+            f"{field.name}={_text_of(getattr(self, field.name))}"
             for field in dataclasses.fields(self)
             if getattr(self, field.name) != field.default
         ]
@@ -155,57 +170,21 @@ class Strategy:
                     f"{_listed(known)}. Received: {pair!r}."
                 )
             values[name] = _value_of(value)
+            if name == "gradients" and value not in ("auto", "keras"):
+                values[name] = frozenset(value.split("+"))
         return cls(**values)
 
     def get_config(self) -> dict[str, Any]:
         """The fields as a dict that `from_config` takes."""
-        return dataclasses.asdict(self)
+        config = dataclasses.asdict(self)
+        if isinstance(self.gradients, frozenset):
+            config["gradients"] = sorted(self.gradients)
+        return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Strategy":
         """The strategy whose `get_config` gave `config`."""
         return cls(**config)
-
-
-@dataclasses.dataclass(frozen=True)
-class Facts:
-    """What is true of a compiled model, as far as a strategy depends on it.
-
-    Args:
-        jit_compile: What Keras made of `compile(jit_compile=...)`.
-        steps_per_execution: What `compile` was given.
-        run_eagerly: What `compile` was given.
-        no_jit_reason: Why XLA cannot compile this model, or `None`.
-        no_kernel_reason: Why the optimizer has no fused update, or `None`.
-        has_embedding: Whether a gradient may come as `IndexedSlices`.
-    """
-
-    jit_compile: bool
-    steps_per_execution: int
-    run_eagerly: bool
-    no_jit_reason: str | None
-    no_kernel_reason: str | None
-    has_embedding: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class Resolution:
-    """What runs, and why it is not what was asked for.
-
-    Args:
-        strategy: The strategy with every `"auto"` decided.
-        reasons: For a field, one sentence on its value.
-        refused: Fields asked for by value that could not be had.
-    """
-
-    strategy: Strategy
-    reasons: dict[str, str]
-    refused: tuple[str, ...]
-
-    @property
-    def steps_per_execution(self) -> int:
-        """The decided number of steps of a call."""
-        return int(self.strategy.steps_per_execution)
 
 
 @keras.saving.register_keras_serializable(package="keras_fastgrad")
@@ -259,55 +238,6 @@ def as_strategy(flag: Any) -> Strategy:
     return KERAS if flag is False else EXACT
 
 
-def resolve(strategy: Strategy, facts: Facts) -> Resolution:
-    """Decides what runs.
-
-    Args:
-        strategy: What is wanted.
-        facts: What is true of the model.
-
-    Returns:
-        The decided strategy with the reason for each decided field.
-    """
-    decided: dict[str, Any] = {}
-    reasons: dict[str, str] = {}
-    refused: list[str] = []
-
-    if strategy.jit_compile == "auto":
-        decided["jit_compile"] = facts.jit_compile
-        reasons["jit_compile"] = "what compile() came to"
-    elif strategy.jit_compile:
-        reason = facts.no_jit_reason
-        if facts.run_eagerly:
-            reason = "compile(run_eagerly=True) leaves nothing to compile"
-        if reason:
-            decided["jit_compile"] = False
-            reasons["jit_compile"] = reason
-            refused.append("jit_compile")
-
-    if strategy.steps_per_execution == "auto":
-        decided["steps_per_execution"] = facts.steps_per_execution
-        reasons["steps_per_execution"] = "what compile() was given"
-
-    if strategy.optimizer_update != "keras":
-        reason = facts.no_kernel_reason
-        decided["optimizer_update"] = "keras" if reason else "fused"
-        reasons["optimizer_update"] = reason or "one kernel for each variable"
-        if reason and strategy.optimizer_update == "fused":
-            refused.append("optimizer_update")
-
-    if facts.has_embedding:
-        reasons["sparse_update"] = (
-            "as stock Keras: an id that repeats in a batch is not summed first"
-            if keeps_slices(strategy)
-            else "an id that repeats in a batch is summed before the update; "
-            "stock Keras squares and clips its parts"
-        )
-    return Resolution(
-        dataclasses.replace(strategy, **decided), reasons, tuple(refused)
-    )
-
-
 def keeps_slices(strategy: Strategy) -> bool:
     """Tells whether sparse gradients reach the optimizer as Keras makes them.
 
@@ -334,6 +264,10 @@ def _listed(values: Any) -> str:
         repr(value) if not isinstance(value, str) else f"'{value}'"
         for value in values
     )
+
+
+def _text_of(value: Any) -> str:
+    return "+".join(sorted(value)) if isinstance(value, frozenset) else value
 
 
 def _value_of(text: str) -> Any:

@@ -23,7 +23,8 @@ PUBLIC = {
 FLOORS = (
     ("_startup", "_keras"),
     ("strategy", "telemetry"),
-    ("optimizers", "precision", "trainable", "explain"),
+    ("gradients", "optimizers", "precision", "trainable", "resolution"),
+    ("explain",),
     ("step", "execution"),
     ("handle",),
     ("model",),

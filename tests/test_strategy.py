@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import keras_fastgrad as fg
-from keras_fastgrad.strategy import (
-    EXACT,
-    KERAS,
-    Facts,
-    as_strategy,
-    resolve,
-)
+from keras_fastgrad.resolution import Facts, resolve
+from keras_fastgrad.strategy import EXACT, KERAS, as_strategy
 
 PLAIN = Facts(
     jit_compile=False,
@@ -51,9 +46,10 @@ def test_a_strategy_survives_its_text_and_its_config(strategy):
         ("steps_per_execution", 0, "at least 1"),
         ("steps_per_execution", True, "at least 1"),
         ("steps_per_execution", 2.0, "at least 1"),
-        ("gradients", ("softmax",), "not built yet"),
-        ("sparse_update", "lazy", "not built yet"),
-        ("sparse_update", "deferred", "not built yet"),
+        ("gradients", ("no_such_op",), "a set of names"),
+        ("gradients", "no_such_op", "a set of names"),
+        ("gradients", 3, "a set of names"),
+        ("sparse_update", "rows", "'deferred'"),
         ("accumulate_steps", 2, "not built yet"),
         ("accumulate_batches", 2, "not built yet"),
         ("rematerialize", "auto", "not built yet"),

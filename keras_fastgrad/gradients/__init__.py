@@ -1,0 +1,5 @@
+"""Ops whose backward pass is written by hand, as plain functions.
+
+Each works in any TensorFlow code. While a training step is traced, the layers
+of a model get them by themselves; see `rewrites`.
+"""

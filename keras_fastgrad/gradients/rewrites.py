@@ -1,0 +1,93 @@
+"""Which layer trains with which op, for as long as a step is traced."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import keras
+
+from keras_fastgrad._keras import layers_of, shadowed
+
+# What stands on a layer while a step is traced, by attribute.
+Attributes = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewrite:
+    """Gives one kind of layer one op.
+
+    Args:
+        op: The op's name, as `Strategy(gradients={...})` takes it.
+        find: Of a layer: the attributes that stand in the place of its own
+            while a step is traced (`{"call": ...}`); or a sentence on why the
+            layer keeps Keras's gradient; or `None` where the op is none of
+            its business.
+    """
+
+    op: str
+    find: Callable[[keras.layers.Layer], Attributes | str | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Which layers of a model get an op.
+
+    Args:
+        fast: The ops of each layer that has one, by the layer's path.
+        keras: Why a layer keeps Keras's gradient, by the layer's path.
+    """
+
+    fast: dict[str, list[str]]
+    keras: dict[str, str]
+
+
+REWRITES: tuple[Rewrite, ...] = ()
+
+
+def chosen(
+    gradients: str | Collection[str], rewrites: tuple[Rewrite, ...] = REWRITES
+) -> tuple[Rewrite, ...]:
+    """The rewrites that a strategy asks for.
+
+    Args:
+        gradients: `Strategy.gradients`: `"auto"` (all), `"keras"` (none) or
+            names of ops.
+        rewrites: Those to choose from.
+    """
+    if isinstance(gradients, str):
+        return rewrites if gradients == "auto" else ()
+    return tuple(rewrite for rewrite in rewrites if rewrite.op in gradients)
+
+
+def plan(model: keras.Model, rewrites: Collection[Rewrite]) -> Plan:
+    """Says which layers of `model` the rewrites reach, and which not."""
+    found = Plan({}, {})
+    for layer, rewrite, attributes in _matches(model, rewrites):
+        if isinstance(attributes, str):
+            found.keras[layer.path] = attributes
+        else:
+            found.fast.setdefault(layer.path, []).append(rewrite.op)
+    return found
+
+
+@contextlib.contextmanager
+def fast_gradients(
+    model: keras.Model, rewrites: Collection[Rewrite]
+) -> Iterator[None]:
+    """While the context is open, the model's layers compute with the ops."""
+    with contextlib.ExitStack() as stack:
+        for layer, _, attributes in list(_matches(model, rewrites)):
+            if not isinstance(attributes, str):
+                stack.enter_context(shadowed(layer, **attributes))
+        yield
+
+
+def _matches(
+    model: keras.Model, rewrites: Collection[Rewrite]
+) -> Iterator[tuple[keras.layers.Layer, Rewrite, Attributes | str]]:
+    for layer in layers_of(model):
+        for rewrite in rewrites:
+            attributes = rewrite.find(layer)
+            if attributes is not None:
+                yield layer, rewrite, attributes
