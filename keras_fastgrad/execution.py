@@ -18,6 +18,7 @@ from keras_fastgrad._keras import optional_to_none, reduce_per_replica
 from keras_fastgrad.gradients.rewrites import chosen, fast_gradients
 from keras_fastgrad.optimizers.fused import fused_updates
 from keras_fastgrad.optimizers.row_sparse import summed_gradients
+from keras_fastgrad.optimizers.rows.tables import Tables
 from keras_fastgrad.precision import computing_in
 from keras_fastgrad.strategy import Strategy
 from keras_fastgrad.telemetry import StepMeter
@@ -86,6 +87,7 @@ class Execution:
             summed.
         logs_from_state: Whether the logs are the metrics' results alone, so
             that only the last step of a call has to work them out.
+        tables: Embeddings that are read and updated by the row.
         meter: Counts steps and traces.
         cadence: Says how many steps a call takes.
     """
@@ -93,6 +95,7 @@ class Execution:
     strategy: Strategy
     sums_slices: bool
     logs_from_state: bool
+    tables: Tables
     meter: StepMeter
     cadence: Cadence
 
@@ -151,6 +154,7 @@ def under_rewrites(model: keras.Model, execution: Execution) -> Step:
             if execution.sums_slices:
                 jit_compile = strategy.jit_compile is True
                 enter(summed_gradients(model.optimizer, jit_compile))
+            enter(execution.tables.in_step())
             return model.distribute_strategy.run(model.train_step, args=(data,))
 
     return step

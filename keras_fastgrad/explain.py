@@ -1,13 +1,14 @@
 """What runs and why, laid out as text."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from keras_fastgrad.gradients.rewrites import Plan
+from keras_fastgrad.optimizers.rows.plan import RowPlan
 from keras_fastgrad.resolution import Resolution
 from keras_fastgrad.strategy import NOT_BUILT, as_strategy
 
@@ -27,6 +28,7 @@ def as_text(
     flag: Any,
     resolution: Resolution,
     plan: Plan,
+    used_whole: Collection[str],
     counts: Mapping[str, float],
 ) -> str:
     """Lays out a resolved strategy as a table of plain text.
@@ -36,6 +38,8 @@ def as_text(
         flag: What was asked for.
         resolution: What runs, and the reasons.
         plan: Which layers have a fast gradient, and which not.
+        used_whole: Embeddings updated by the row that the traced step also
+            uses as a whole.
         counts: Counters to print beneath.
 
     Returns:
@@ -56,7 +60,11 @@ def as_text(
     sink = io.StringIO()
     console = Console(file=sink, width=WIDTH, no_color=True)
     console.print(table)
-    for line in [*_of_plan(plan), *_lines_beneath(flag, counts)]:
+    for line in [
+        *_of_plan(plan),
+        *_of_rows(resolution.rows, used_whole),
+        *_lines_beneath(flag, counts),
+    ]:
         console.print(line, highlight=False)
     return sink.getvalue().rstrip()
 
@@ -66,6 +74,19 @@ def _of_plan(plan: Plan) -> list[str]:
     return [
         f"Layers with a fast gradient: {'; '.join(fast) or 'none'}.",
         *(f"{path}: {reason}." for path, reason in plan.keras.items()),
+    ]
+
+
+def _of_rows(rows: RowPlan, used_whole: Collection[str]) -> list[str]:
+    paths = [layer.path for layer in rows.layers]
+    return [
+        *([f"Updated by the row: {'; '.join(paths)}."] if paths else []),
+        *(f"{path}: updated whole; {why}." for path, why in rows.dense.items()),
+        *(
+            f"{path}: the step also uses all its rows, for a tied head say. "
+            "Their gradient is dense, so each step moves and costs all of them."
+            for path in used_whole
+        ),
     ]
 
 

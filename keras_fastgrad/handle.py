@@ -22,6 +22,8 @@ from keras_fastgrad.execution import (
 )
 from keras_fastgrad.gradients.rewrites import chosen, plan
 from keras_fastgrad.optimizers.fused import no_kernel_reason
+from keras_fastgrad.optimizers.rows.plan import RowPlan, plan_rows
+from keras_fastgrad.optimizers.rows.tables import Tables
 from keras_fastgrad.resolution import Facts, Resolution, resolve
 from keras_fastgrad.strategy import Strategy, as_strategy, keeps_slices
 from keras_fastgrad.telemetry import StepMeter
@@ -50,6 +52,7 @@ class FastGrad:
         self._told: set[str] = set()
         self._fit_begins = False
         self._meter = StepMeter()
+        self._tables = Tables(model, RowPlan())
 
     def belongs_to(self, model: keras.Model) -> bool:
         """Tells whether this is the handle of `model`, not of its original.
@@ -103,6 +106,7 @@ class FastGrad:
         require_loss_scale(wanted, self._model.optimizer)
         self._flag = strategy
         self._is_stock = False
+        self._tables.close()
         self._cadence.steps_per_call = self._resolve().steps_per_execution
         if self._model.train_function is not None:
             self._model.make_train_function(force=True)
@@ -120,6 +124,7 @@ class FastGrad:
             self._flag,
             resolution,
             plan(self._model, chosen(resolution.strategy.gradients)),
+            self._tables.used_whole,
             self.telemetry(),
         )
 
@@ -146,6 +151,7 @@ class FastGrad:
         """Takes the flag of `compile`, which has checked it."""
         self._flag = flag
         self._is_stock = flag is False
+        self._tables.close()
         self._cadence = Cadence(self._resolve().steps_per_execution)
         self._told = set()
 
@@ -155,12 +161,29 @@ class FastGrad:
         self._tell_refusals(resolution)
         execution = Execution(
             strategy=resolution.strategy,
+            tables=self._open_tables(resolution),
             sums_slices=not keeps_slices(as_strategy(self._flag)),
             logs_from_state=logs_from_state,
             meter=self._meter,
             cadence=self._cadence,
         )
         return make_train_function(self._model, execution)
+
+    def settle(self) -> None:
+        """Brings every row of every embedding up to date.
+
+        With `sparse_update="deferred"` a row is brought up to date when it is
+        next read. Keras's own ways to a weight (`evaluate`, `predict`,
+        `save`, `export`, `get_weights`, a variable's value) and the end of an
+        epoch do this by themselves.
+        """
+        self._tables.settle()
+
+    def _open_tables(self, resolution: Resolution) -> Tables:
+        self._tables.close()
+        is_lazy = resolution.strategy.sparse_update == "lazy"
+        self._tables = Tables(self._model, resolution.rows, is_lazy)
+        return self._tables
 
     @contextlib.contextmanager
     def fitting(self) -> Iterator[None]:
@@ -177,12 +200,21 @@ class FastGrad:
         if not self._fit_begins:
             return
         self._fit_begins = False
-        epoch_iterator._enumerate_iterator = lambda: enumerate_steps(
-            epoch_iterator, lambda *left: self._cadence.fix_next(*left)
+        epoch_iterator._enumerate_iterator = lambda: self._steps_of(
+            epoch_iterator
         )
 
+    def _steps_of(self, epoch_iterator: Any) -> Iterator[tuple[int, int, Any]]:
+        # Callbacks find every row up to date at an epoch's end, also where
+        # the epoch was broken off.
+        try:
+            yield from enumerate_steps(epoch_iterator, self._cadence.fix_next)
+        finally:
+            self.settle()
+
     def _resolve(self) -> Resolution:
-        return resolve(as_strategy(self._flag), facts_of(self._model))
+        wanted = as_strategy(self._flag)
+        return resolve(wanted, facts_of(self._model, wanted))
 
     def _tell_refusals(self, resolution: Resolution) -> None:
         for field in resolution.refused:
@@ -198,8 +230,8 @@ class FastGrad:
                 )
 
 
-def facts_of(model: keras.Model) -> Facts:
-    """What is true of `model`, as far as a strategy depends on it."""
+def facts_of(model: keras.Model, strategy: Strategy) -> Facts:
+    """What is true of `model`, as far as `strategy` depends on it."""
     return Facts(
         jit_compile=bool(model.jit_compile) if model.compiled else False,
         steps_per_execution=model.steps_per_execution,
@@ -212,6 +244,7 @@ def facts_of(model: keras.Model) -> Facts:
             isinstance(layer, keras.layers.Embedding)
             for layer in layers_of(model)
         ),
+        rows=plan_rows(model, strategy.sparse_update),
     )
 
 

@@ -134,6 +134,26 @@ class FastGradMixin(_Base):
         with self.fastgrad.fitting():
             return fit(*arguments.args, **arguments.kwargs)
 
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluates the model. All arguments are those of Keras."""
+        self.fastgrad.settle()
+        return super().evaluate(*args, **kwargs)
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Predicts. All arguments are those of Keras."""
+        self.fastgrad.settle()
+        return super().predict(*args, **kwargs)
+
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluates one batch. All arguments are those of Keras."""
+        self.fastgrad.settle()
+        return super().test_on_batch(*args, **kwargs)
+
+    def predict_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Predicts for one batch. All arguments are those of Keras."""
+        self.fastgrad.settle()
+        return super().predict_on_batch(*args, **kwargs)
+
     def train_step(self, data: Any) -> dict[str, Any]:
         """Trains on one batch. Override it as in Keras."""
         keeps_own = overrides_keras(

@@ -31,7 +31,8 @@ class Strategy:
 
     A strategy is a value: frozen, comparable, saved with the model. Its
     defaults train as Keras does. Of the fields of this version, `precision`
-    trains otherwise, and `jit_compile` where dropout and the like draw.
+    and `sparse_update="lazy"` train otherwise, and `jit_compile` where dropout
+    and the like draw.
 
     Example:
     >>> import keras_fastgrad as fg
@@ -59,12 +60,17 @@ class Strategy:
         optimizer_update: `"fused"` updates each variable with one kernel,
             `"keras"` with Keras's own chain of operations, `"auto"` with one
             kernel where the optimizer has one. Exact. Defaults to `"auto"`.
-        sparse_update: What an Embedding's gradient becomes: `"dense"` or
-            `"auto"`. Both sum the parts of a row before the update, which is
-            that of the dense gradient. Together with
-            `optimizer_update="keras"`, `"dense"` leaves it to Keras as it is:
-            stock Keras's own numbers, which differ where an id repeats in a
-            batch. Defaults to `"auto"`.
+        sparse_update: How the table of an Embedding is updated. `"dense"`
+            updates all its rows in each step. `"deferred"` reads and updates
+            the rows that a batch names, and brings a row up to date when it
+            is next read or the table is looked at: exact, to float32
+            rounding. `"lazy"` never moves a row that no batch names: a usual
+            variant of Adam and the like, not exact, and never chosen by
+            itself. `"auto"` is deferred for large tables whose optimizer
+            allows it, else dense. All sum the parts of a row before the
+            update. Together with `optimizer_update="keras"`, `"dense"` leaves
+            it to Keras as it is: stock Keras's own numbers, which differ
+            where an id repeats in a batch. Defaults to `"auto"`.
         accumulate_steps: Micro-batches a step is split into. Only 1 in this
             version. Defaults to 1.
         accumulate_batches: Batches gathered into one update. Only 1 in this

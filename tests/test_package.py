@@ -23,7 +23,8 @@ PUBLIC = {
 FLOORS = (
     ("_startup", "_keras"),
     ("strategy", "telemetry"),
-    ("gradients", "optimizers", "precision", "trainable", "resolution"),
+    ("gradients", "optimizers", "precision", "trainable"),
+    ("resolution",),
     ("explain",),
     ("step", "execution"),
     ("handle",),

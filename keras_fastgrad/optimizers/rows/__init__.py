@@ -1,0 +1,1 @@
+"""Embedding tables that are read and updated by the row."""

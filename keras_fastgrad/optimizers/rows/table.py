@@ -1,0 +1,384 @@
+"""A table of weights of which a training step touches only some rows."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from math import log
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_fastgrad._keras import (
+    stop_recording,
+    variable_accessed,
+    watched,
+    watched_in_graph,
+    xla_works,
+)
+from keras_fastgrad.optimizers.row_sparse import with_unique_rows
+from keras_fastgrad.optimizers.rows.history import LENGTH, History
+from keras_fastgrad.optimizers.rows.rule import Pause, Rows, Rule, Scalars
+from keras_fastgrad.optimizers.rows.series import NO_MOVE
+
+# Elements of a table that are brought up to date at a time.
+_CHUNK = 1 << 20
+_RESTS = -1.0
+# Lengths are multiples of 2^6 at the least.
+_LEAST_BITS = 6
+
+
+class RowGradient(NamedTuple):
+    """A gradient for some rows, as an update takes it.
+
+    Args:
+        rows: Row numbers, each once, of shape `[rows]`.
+        padded: The same, filled up with row 0 to a length of which there are
+            few, so that what is compiled for a length is used again.
+        values: The gradient of shape `[padded, width]`, zero where filled up.
+        found: What the step has read at `padded`, or `None`.
+    """
+
+    rows: tf.Tensor
+    padded: tf.Tensor
+    values: tf.Tensor
+    found: Rows | None
+
+
+@dataclasses.dataclass
+class _Read:
+    """Rows that the step has read; their gradient, once it is asked for."""
+
+    rows: tf.Tensor
+    padded: tf.Tensor
+    found: Rows
+    graph: Any
+    values: tf.Tensor | None = None
+    padded_values: tf.Tensor | None = None
+
+
+class Table:
+    """An embedding's weights and optimizer slots, updated by the row.
+
+    Where the optimizer also moves the rows that no gradient reaches, a row is
+    brought up to date when it is next read: `found` rows are what a dense
+    update of each step would have made of them. Whoever accesses the
+    variables in another way finds them whole, since all rows are brought up
+    to date before; `close` ends this.
+
+    Args:
+        variable: The Keras variable, of shape `[rows, width]`.
+        optimizer: The innermost optimizer, built.
+        rule: How it updates a row.
+        is_lazy: Leave rows as they are between two touches. Defaults to
+            `False`.
+    """
+
+    # Steps after which all rows are brought up to date.
+    length = LENGTH
+
+    def __init__(
+        self,
+        variable: keras.Variable,
+        optimizer: Any,
+        rule: Rule,
+        is_lazy: bool = False,
+    ) -> None:
+        index = optimizer._get_variable_index(variable)
+        slots = [held[index] for held in rule.slots(optimizer)]
+        self.variable = variable
+        self.was_used_whole = False
+        self._optimizer, self._rule = optimizer, rule
+        self._weights = variable.value
+        self._slots = [slot.value for slot in slots]
+        self._decays = bool(
+            optimizer.weight_decay
+        ) and optimizer._use_weight_decay(variable)
+        self._pauses = not is_lazy and (rule.pauses(optimizer) or self._decays)
+        self._caught_up = _compiled(self._catch_up)
+        self._updated = _compiled(self._move)
+        self._reads: list[_Read] = []
+        self._is_traced = False
+        self._watches = contextlib.ExitStack()
+        if self._pauses:
+            self._rests = rule.rests and not self._decays
+            self._begin()
+            self._settle = _traced(self._bring_up_to_date)
+            self._watches.enter_context(watched(variable, self._accessed))
+            for slot in slots:
+                self._watches.enter_context(watched(slot, self._slot_accessed))
+
+    def _begin(self) -> None:
+        series = self._rule.series(self._optimizer) or NO_MOVE
+        with tf.device(self._weights.device):
+            self._history = History(
+                series, self._decays, self._rule.uses_totals, self.length
+            )
+            # The step at which a row was last touched. A row that rests has
+            # slots of zero and owes nothing.
+            self._last = tf.Variable(
+                tf.zeros(self._weights.shape[0]), trainable=False
+            )
+        if self._rests:
+            _traced(self._find_resting)()
+
+    @contextlib.contextmanager
+    def traced(self) -> Iterator[None]:
+        """While the context is open, a training step is traced."""
+        self._reads, self._is_traced = [], True
+        with contextlib.ExitStack() as stack:
+            if self._pauses:
+                for each in (self._weights, *self._slots):
+                    stack.enter_context(
+                        watched_in_graph(each, self._used_whole)
+                    )
+            try:
+                yield
+            finally:
+                self._reads, self._is_traced = [], False
+
+    def lookup(self, ids: tf.Tensor) -> tf.Tensor:
+        """The rows `ids`, for the step being traced.
+
+        Args:
+            ids: Row numbers in any shape, from 0.
+
+        Returns:
+            Tensor of shape `[*ids.shape, width]`. Its gradient is
+            `IndexedSlices` in which no row stands twice.
+        """
+        rows, position = tf.unique(tf.reshape(ids, [-1]))
+        padded = _padded(rows)
+        variable_accessed(self._weights)
+        with stop_recording():
+            found = self._found(padded, self._caught_up)
+        graph = tf.compat.v1.get_default_graph()
+        read = _Read(rows, padded, found, graph)
+        self._reads.append(read)
+        shape = tf.constant(self._weights.shape.as_list(), rows.dtype)
+
+        @tf.custom_gradient
+        def taken(handle: tf.Tensor) -> tuple[tf.Tensor, Any]:
+            def gradient(upstream: tf.Tensor) -> tf.IndexedSlices:
+                read.padded_values = tf.math.unsorted_segment_sum(
+                    upstream, position, tf.size(padded)
+                )
+                read.values = read.padded_values[: tf.size(rows)]
+                return tf.IndexedSlices(read.values, rows, shape)
+
+            return tf.gather(found.weights, position), gradient
+
+        width = self._weights.shape[1:]
+        out = tf.reshape(
+            taken(self._weights.handle),
+            tf.concat([tf.shape(ids), width.as_list()], 0),
+        )
+        out.set_shape(ids.shape.concatenate(width))
+        return out
+
+    def prepared(self, gradient: tf.IndexedSlices) -> RowGradient:
+        """A gradient ready for `update`, with what the step has read.
+
+        What was read is given out once: an update makes it old.
+        """
+        # What was read in another graph, a function of the user's say, cannot
+        # be used in this one.
+        graph = tf.compat.v1.get_default_graph()
+        reads, self._reads = self._reads, []
+        for read in reads:
+            if read.rows is gradient.indices and read.graph is graph:
+                values = read.padded_values
+                if values is None or gradient.values is not read.values:
+                    values = _filled(gradient.values, tf.size(read.padded))
+                return RowGradient(read.rows, read.padded, values, read.found)
+        gradient = with_unique_rows(gradient)
+        padded = _padded(gradient.indices)
+        values = _filled(gradient.values, tf.size(padded))
+        return RowGradient(gradient.indices, padded, values, None)
+
+    def update(
+        self,
+        gradient: RowGradient,
+        scalars: Scalars,
+        decay: tf.Tensor | None,
+    ) -> None:
+        """Applies a step to the rows of `gradient`.
+
+        Args:
+            gradient: From `prepared`.
+            scalars: The optimizer's numbers for this step.
+            decay: The share of a weight that weight decay takes first, or
+                `None`.
+        """
+        rows = gradient.rows
+        decay = decay if self._decays else None
+        found = gradient.found
+        if found is None:
+            found = self._found(gradient.padded, self._caught_up)
+        new = self._updated(found, gradient.values, scalars, decay)
+        count = tf.size(rows)
+        self._write(
+            rows,
+            Rows(new.weights[:count], tuple(x[:count] for x in new.slots)),
+        )
+        if self._pauses:
+            touched = tf.fill([count], self._history.now + 1)
+            _scatter(self._last, rows, touched)
+            self._history.advance(scalars["step_size"], decay)
+            tf.cond(self._history.is_full(), self._settle, _nothing)
+
+    def before_dense_update(self) -> None:
+        """Makes the table whole within the step, since all rows will move."""
+        if self._pauses:
+            self._used_whole(writes=True)
+
+    def settle(self) -> None:
+        """Brings all rows up to date, where any is not."""
+        if self._pauses:
+            with tf.init_scope():
+                if float(self._history.now) > 0:
+                    self._settle()
+
+    def close(self) -> None:
+        """Brings all rows up to date and lets go of the variables."""
+        self.settle()
+        self._watches.close()
+
+    def _found(
+        self, rows: tf.Tensor, caught_up: Callable[[Rows, Pause], Rows]
+    ) -> Rows:
+        found = Rows(
+            _gather(self._weights, rows),
+            tuple(_gather(slot, rows) for slot in self._slots),
+        )
+        if not self._pauses:
+            return found
+        last = tf.maximum(_gather(self._last, rows), 0.0)
+        return caught_up(found, self._history.pause(last))
+
+    def _catch_up(self, rows: Rows, pause: Pause) -> Rows:
+        return self._rule.caught_up(self._optimizer, rows, pause)
+
+    def _move(
+        self,
+        rows: Rows,
+        gradient: tf.Tensor,
+        scalars: Scalars,
+        decay: tf.Tensor | None,
+    ) -> Rows:
+        if decay is not None:
+            rows = Rows(rows.weights - rows.weights * decay, rows.slots)
+        return self._rule.updated(self._optimizer, rows, gradient, scalars)
+
+    def _write(self, rows: tf.Tensor, new: Rows) -> None:
+        _scatter(self._weights, rows, new.weights)
+        for slot, value in zip(self._slots, new.slots):
+            _scatter(slot, rows, value)
+
+    def _bring_up_to_date(self) -> None:
+        def chunk(rows: tf.Tensor) -> None:
+            found = self._found(rows, self._catch_up)
+            self._write(rows, found)
+            if self._rests:
+                self._note_resting(rows, found.slots)
+
+        self._in_chunks(tf.where(self._last >= 0.0)[:, 0], chunk)
+        if not self._rests:
+            self._last.assign(tf.zeros_like(self._last))
+        self._history.clear()
+
+    def _find_resting(self) -> None:
+        def chunk(rows: tf.Tensor) -> None:
+            slots = tuple(_gather(slot, rows) for slot in self._slots)
+            self._note_resting(rows, slots)
+
+        self._in_chunks(tf.range(tf.size(self._last)), chunk)
+
+    def _note_resting(
+        self, rows: tf.Tensor, slots: tuple[tf.Tensor, ...]
+    ) -> None:
+        moves = [tf.reduce_any(tf.not_equal(slot, 0), 1) for slot in slots]
+        any_moves = tf.reduce_any(tf.stack(moves), axis=0)
+        _scatter(self._last, rows, tf.where(any_moves, 0.0, _RESTS))
+
+    def _in_chunks(
+        self, rows: tf.Tensor, chunk: Callable[[tf.Tensor], None]
+    ) -> None:
+        size = max(1, _CHUNK // max(1, self._weights.shape[1]))
+
+        def body(begin: tf.Tensor) -> tf.Tensor:
+            chunk(rows[begin : begin + size])
+            return begin + size
+
+        count = tf.size(rows)
+        tf.while_loop(
+            lambda begin: begin < count, body, [0], parallel_iterations=1
+        )
+
+    def _accessed(self) -> None:
+        if not self._is_traced:
+            self.settle()
+
+    def _slot_accessed(self) -> None:
+        if not self._is_traced:
+            self.settle()
+            with tf.init_scope():
+                self._wake_all()
+
+    def _used_whole(self, writes: bool = False) -> None:
+        self.was_used_whole = True
+        with stop_recording():
+            tf.cond(self._history.now > 0, self._settle, _nothing)
+            if writes:
+                self._reads = []
+                self._wake_all()
+
+    def _wake_all(self) -> None:
+        # A row may no longer rest once its slots were written from outside.
+        if self._rests:
+            self._last.assign(tf.maximum(self._last, 0.0))
+
+
+def _compiled(function: Callable) -> Callable:
+    # One pass over the rows instead of one for each operation.
+    if not xla_works():
+        return function
+    return tf.function(function, jit_compile=True, autograph=False)
+
+
+def _padded(rows: tf.Tensor) -> tf.Tensor:
+    """`rows` filled up with row 0 to one of four lengths in each octave."""
+    count = tf.size(rows)
+    octave = tf.math.log(tf.cast(tf.maximum(count, 1), tf.float32)) / log(2.0)
+    exponent = tf.maximum(tf.cast(octave, tf.int32) - 2, _LEAST_BITS)
+    unit = tf.bitwise.left_shift(1, exponent)
+    return _filled(rows, -(-count // unit) * unit)
+
+
+def _filled(values: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+    """`values` filled up with zeros to `length` along the first axis."""
+    beyond = [[0, length - tf.shape(values)[0]]]
+    flat = [[0, 0]] * (values.shape.rank - 1)
+    return tf.pad(values, beyond + flat)
+
+
+def _traced(function: Callable[[], None]) -> Callable[[], None]:
+    # Traced on the spot: a `tf.function` for each table would look to
+    # TensorFlow like one that is traced too often.
+    return tf.function(function, autograph=False).get_concrete_function()
+
+
+def _gather(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
+    return tf.raw_ops.ResourceGather(
+        resource=variable.handle, indices=rows, dtype=variable.dtype
+    )
+
+
+def _scatter(variable: tf.Variable, rows: tf.Tensor, values: tf.Tensor) -> None:
+    tf.raw_ops.ResourceScatterUpdate(
+        resource=variable.handle, indices=rows, updates=values
+    )
+
+
+def _nothing() -> None:
+    return None
