@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python.eager.context import eager_mode
 from tensorflow.python.eager.record import stop_recording
 from tensorflow.python.eager.tape import variable_accessed
 from tensorflow.python.framework.config import is_op_determinism_enabled
@@ -24,6 +25,7 @@ if keras.backend.backend() != "tensorflow":
         "is imported."
     )
 
+from keras.src.backend import compute_output_spec
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.backend.tensorflow.trainer import (
     TensorFlowTrainer,
@@ -37,6 +39,7 @@ from keras.src.trainers.trainer import model_supports_jit
 __all__ = [
     "Functional",
     "TFOptimizer",
+    "build_for",
     "enumerate_steps",
     "functional_init_arguments",
     "innermost_optimizer",
@@ -44,6 +47,7 @@ __all__ = [
     "layers_without_jit",
     "model_supports_jit",
     "optional_to_none",
+    "outside_graphs",
     "overrides_keras",
     "reduce_per_replica",
     "shadowed",
@@ -85,6 +89,23 @@ def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
 def layers_without_jit(model: keras.Model) -> list[keras.layers.Layer]:
     """The layers that XLA cannot compile, by their own word."""
     return [layer for layer in layers_of(model) if not layer.supports_jit]
+
+
+def build_for(model: keras.Model, x: Any) -> None:
+    """Builds all layers of `model` for inputs like `x`, without a step.
+
+    Args:
+        model: A model that may not be built.
+        x: Tensors, of which only shapes and dtypes count.
+    """
+
+    def symbol(tensor: Any) -> keras.KerasTensor:
+        dtype = keras.backend.standardize_dtype(tensor.dtype)
+        return keras.KerasTensor(tensor.shape, dtype)
+
+    compute_output_spec(
+        model, keras.tree.map_structure(symbol, x), training=False
+    )
 
 
 def overrides_keras(
@@ -181,6 +202,17 @@ def xla_works() -> bool:
         return False
     is_apple = platform.system() == "Darwin" and platform.machine() == "arm64"
     return not (is_apple and tf.config.list_physical_devices("GPU"))
+
+
+@contextlib.contextmanager
+def outside_graphs() -> Iterator[None]:
+    """While the context is open, operations run at once.
+
+    Also where a graph is being built, one of TensorFlow 1 among them, which
+    is what a SavedModel is written in.
+    """
+    with tf.init_scope(), eager_mode():
+        yield
 
 
 class _Watched(keras.Variable):

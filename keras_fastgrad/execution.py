@@ -14,7 +14,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_fastgrad._keras import optional_to_none, reduce_per_replica
+from keras_fastgrad._keras import (
+    build_for,
+    optional_to_none,
+    reduce_per_replica,
+)
 from keras_fastgrad.gradients.rewrites import chosen, fast_gradients
 from keras_fastgrad.optimizers.fused import fused_updates
 from keras_fastgrad.optimizers.row_sparse import summed_gradients
@@ -85,6 +89,8 @@ class Execution:
         strategy: The decided strategy.
         sums_slices: Whether the parts of a row in a sparse gradient are
             summed.
+        is_plain_step: Whether a step is ours: it calls the model on its inputs
+            and takes the compiled loss.
         logs_from_state: Whether the logs are the metrics' results alone, so
             that only the last step of a call has to work them out.
         tables: Embeddings that are read and updated by the row.
@@ -94,6 +100,7 @@ class Execution:
 
     strategy: Strategy
     sums_slices: bool
+    is_plain_step: bool
     logs_from_state: bool
     tables: Tables
     meter: StepMeter
@@ -144,6 +151,9 @@ def under_rewrites(model: keras.Model, execution: Execution) -> Step:
 
     def step(data: Any) -> Any:
         execution.meter.traced()
+        if execution.is_plain_step and not model.built:
+            # A rewrite has to find the layers, built as the model has them.
+            build_for(model, keras.utils.unpack_x_y_sample_weight(data)[0])
         with contextlib.ExitStack() as rewrites:
             enter = rewrites.enter_context
             enter(trainable.held(model))

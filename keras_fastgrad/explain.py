@@ -1,7 +1,7 @@
 """What runs and why, laid out as text."""
 
 import io
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -9,6 +9,7 @@ from rich.table import Table
 
 from keras_fastgrad.gradients.rewrites import Plan
 from keras_fastgrad.optimizers.rows.plan import RowPlan
+from keras_fastgrad.optimizers.rows.tables import Tables
 from keras_fastgrad.resolution import Resolution
 from keras_fastgrad.strategy import NOT_BUILT, as_strategy
 
@@ -28,7 +29,7 @@ def as_text(
     flag: Any,
     resolution: Resolution,
     plan: Plan,
-    used_whole: Collection[str],
+    tables: Tables,
     counts: Mapping[str, float],
 ) -> str:
     """Lays out a resolved strategy as a table of plain text.
@@ -38,8 +39,7 @@ def as_text(
         flag: What was asked for.
         resolution: What runs, and the reasons.
         plan: Which layers have a fast gradient, and which not.
-        used_whole: Embeddings updated by the row that the traced step also
-            uses as a whole.
+        tables: What the traced step made of embeddings updated by the row.
         counts: Counters to print beneath.
 
     Returns:
@@ -62,7 +62,7 @@ def as_text(
     console.print(table)
     for line in [
         *_of_plan(plan),
-        *_of_rows(resolution.rows, used_whole),
+        *_of_rows(resolution.rows, tables),
         *_lines_beneath(flag, counts),
     ]:
         console.print(line, highlight=False)
@@ -77,15 +77,16 @@ def _of_plan(plan: Plan) -> list[str]:
     ]
 
 
-def _of_rows(rows: RowPlan, used_whole: Collection[str]) -> list[str]:
-    paths = [layer.path for layer in rows.layers]
+def _of_rows(rows: RowPlan, tables: Tables) -> list[str]:
+    whole = {**rows.dense, **tables.left_out}
+    paths = [layer.path for layer in rows.layers if layer.path not in whole]
     return [
         *([f"Updated by the row: {'; '.join(paths)}."] if paths else []),
-        *(f"{path}: updated whole; {why}." for path, why in rows.dense.items()),
+        *(f"{path}: updated whole; {why}." for path, why in whole.items()),
         *(
             f"{path}: the step also uses all its rows, for a tied head say. "
             "Their gradient is dense, so each step moves and costs all of them."
-            for path in used_whole
+            for path in tables.used_whole
         ),
     ]
 

@@ -124,7 +124,7 @@ class FastGrad:
             self._flag,
             resolution,
             plan(self._model, chosen(resolution.strategy.gradients)),
-            self._tables.used_whole,
+            self._tables,
             self.telemetry(),
         )
 
@@ -155,7 +155,9 @@ class FastGrad:
         self._cadence = Cadence(self._resolve().steps_per_execution)
         self._told = set()
 
-    def make_train_function(self, logs_from_state: bool) -> Any:
+    def make_train_function(
+        self, is_plain_step: bool, logs_from_state: bool
+    ) -> Any:
         """Makes the train function for the strategy in force."""
         resolution = self._resolve()
         self._tell_refusals(resolution)
@@ -163,6 +165,7 @@ class FastGrad:
             strategy=resolution.strategy,
             tables=self._open_tables(resolution),
             sums_slices=not keeps_slices(as_strategy(self._flag)),
+            is_plain_step=is_plain_step,
             logs_from_state=logs_from_state,
             meter=self._meter,
             cadence=self._cadence,

@@ -172,8 +172,12 @@ class FastGradMixin(_Base):
                 overrides_keras(self, name, FastGradMixin)
                 for name in _LOG_METHODS
             )
+            is_plain_step = not overrides_keras(
+                self, "train_step", FastGradMixin
+            )
             self.train_function = self.fastgrad.make_train_function(
-                logs_from_state and self._distribute_strategy is None
+                is_plain_step,
+                logs_from_state and self._distribute_strategy is None,
             )
         return self.train_function
 

@@ -101,7 +101,7 @@ def resolve(strategy: Strategy, facts: Facts) -> Resolution:
         decided,
         decision.reasons,
         tuple(decision.refused),
-        facts.rows if by_row else RowPlan(),
+        facts.rows if by_row else RowPlan((), facts.rows.dense),
     )
 
 

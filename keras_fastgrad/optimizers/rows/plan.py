@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from keras_fastgrad._keras import (
     TFOptimizer,
@@ -115,18 +114,15 @@ def optimizer_refusal(optimizer: Any, is_lazy: bool) -> str | None:
 def _layer_refusal(
     layer: keras.layers.Embedding, only_large: bool
 ) -> str | None:
-    if not layer.built:
-        return "the layer is not built yet"
     if type(layer).call is not keras.layers.Embedding.call:
         return f"{type(layer).__name__} has a `call` of its own"
     if layer.quantization_mode or layer.lora_enabled:
         return "its rows are made of several variables (quantised, or LoRA)"
-    table = layer._embeddings
-    if tf.as_dtype(table.dtype) != tf.float32:
-        return f"its weights are {table.dtype}, not float32"
-    if layer.embeddings_regularizer is not None or table.regularizer:
+    if layer.variable_dtype != "float32":
+        return f"its weights are {layer.variable_dtype}, not float32"
+    if layer.embeddings_regularizer is not None:
         return "its regularizer has a gradient for every row"
-    if layer.embeddings_constraint is not None or table.constraint:
+    if layer.embeddings_constraint is not None:
         return "its constraint is on all rows"
     if only_large and layer.input_dim * layer.output_dim < LARGE:
         return (

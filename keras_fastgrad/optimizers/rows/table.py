@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_fastgrad._keras import (
+    outside_graphs,
     stop_recording,
     variable_accessed,
     watched,
@@ -235,7 +236,7 @@ class Table:
     def settle(self) -> None:
         """Brings all rows up to date, where any is not."""
         if self._pauses:
-            with tf.init_scope():
+            with outside_graphs():
                 if float(self._history.now) > 0:
                     self._settle()
 
@@ -322,7 +323,7 @@ class Table:
     def _slot_accessed(self) -> None:
         if not self._is_traced:
             self.settle()
-            with tf.init_scope():
+            with outside_graphs():
                 self._wake_all()
 
     def _used_whole(self, writes: bool = False) -> None:

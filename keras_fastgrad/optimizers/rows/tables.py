@@ -7,7 +7,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_fastgrad._keras import innermost_optimizer, shadowed
+from keras_fastgrad._keras import (
+    innermost_optimizer,
+    outside_graphs,
+    shadowed,
+)
 from keras_fastgrad.optimizers.rows.plan import RowPlan, rule_of
 from keras_fastgrad.optimizers.rows.rule import Rule
 from keras_fastgrad.optimizers.rows.table import RowGradient, Table
@@ -17,31 +21,47 @@ class Tables:
     """All tables of a model that are updated by the row.
 
     Args:
-        model: A compiled and built model.
+        model: A compiled model. Tables open when a step is first traced.
         plan: Which of its embeddings.
         is_lazy: Leave rows as they are between two touches.
+
+    Attributes:
+        left_out: Why layers of the plan have no table after all, by path.
     """
 
     def __init__(
         self, model: keras.Model, plan: RowPlan, is_lazy: bool = False
     ) -> None:
-        self._layers: list[tuple[keras.layers.Embedding, Table]] = []
+        self._model, self._plan, self._is_lazy = model, plan, is_lazy
         self._optimizer: Any = getattr(model, "optimizer", None)
-        self._rule: Rule | None = None
-        if not plan.layers or self._optimizer is None:
-            return
+        # Now, while no other rewrite stands in the optimizer's methods.
+        self._rule = rule_of(self._optimizer) if plan.layers else None
+        self._layers: list[tuple[keras.layers.Embedding, Table]] = []
+        self.left_out: dict[str, str] = {}
+
+    def _open(self) -> None:
         if not self._optimizer.built:
-            self._optimizer.build(model.trainable_variables)
+            self._optimizer.build(self._model.trainable_variables)
         inner = innermost_optimizer(self._optimizer)
         known = inner._trainable_variables_indices
-        rule = self._rule = rule_of(inner)
+        rule = self._rule
+        if rule is None:
+            return
         tables: dict[int, Table] = {}
-        for layer in plan.layers:
-            variable = layer._embeddings
-            if rule is None or inner._var_key(variable) not in known:
+        for layer in self._plan.layers:
+            variable = layer._embeddings if layer.built else None
+            if variable is None:
+                self.left_out[layer.path] = (
+                    "it was not built when the step was first traced"
+                )
+                continue
+            if inner._var_key(variable) not in known:
+                self.left_out[layer.path] = "it is not trained"
                 continue
             if id(variable) not in tables:
-                tables[id(variable)] = Table(variable, inner, rule, is_lazy)
+                tables[id(variable)] = Table(
+                    variable, inner, rule, self._is_lazy
+                )
             self._layers.append((layer, tables[id(variable)]))
 
     @property
@@ -62,11 +82,14 @@ class Tables:
         """Brings all rows up to date and lets go of the variables."""
         for table in self._all():
             table.close()
-        self._layers = []
+        self._layers, self._plan = [], RowPlan()
 
     @contextlib.contextmanager
     def in_step(self) -> Iterator[None]:
         """While the context is open, a step reads and updates by the row."""
+        if self._plan.layers and not self._layers:
+            with outside_graphs():
+                self._open()
         if not self._layers or self._rule is None:
             yield
             return
