@@ -13,7 +13,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 PRESETS = (False, True, "exact", "fast")
 SPARSE_UPDATES = ("auto", "dense", "deferred", "lazy")
 # Ops that `gradients` may name.
-OPS: tuple[str, ...] = ()
+OPS: tuple[str, ...] = ("gru", "lstm")
 
 # Fields whose machinery is not built yet, with the values that need none.
 NOT_BUILT: dict[str, tuple[Any, ...]] = {

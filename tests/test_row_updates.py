@@ -174,6 +174,43 @@ def test_a_lazy_update_moves_only_the_rows_of_the_batch():
     assert np.abs(lazy[1:3] - moved_on[1:3]).min() > 1e-2
 
 
+@pytest.mark.parametrize("name", [*OPTIMIZERS, "nadam"])
+def test_lazy_and_dense_agree_where_every_batch_names_every_row(name):
+    make = {**OPTIMIZERS, "nadam": lambda: optimizers.Nadam(0.01)}[name]
+    rng = np.random.default_rng(0)
+    ids = np.tile(np.arange(ROWS, dtype="int32"), (60, 1))
+    ids = rng.permuted(ids, axis=1)
+    gradients = rng.standard_normal((*ids.shape, WIDTH)).astype("float32")
+    models = []
+    for cls, arguments in (
+        (keras.Sequential, {}),
+        (fg.FastGradSequential, {"fastgrad": LAZY}),
+    ):
+        keras.utils.set_random_seed(1)
+        model = cls(
+            [
+                keras.Input((ROWS,), dtype="int32"),
+                keras.layers.Embedding(ROWS, WIDTH),
+            ]
+        )
+        optimizer = make()
+        if not arguments:
+            with_dense_gradients(optimizer)
+        model.compile(optimizer, given, **arguments)
+        model.fit(ids, gradients, batch_size=1, shuffle=False, verbose=0)
+        models.append(model)
+    one, other = (model.get_weights()[0] for model in models)
+    np.testing.assert_allclose(other, one, rtol=2e-5, atol=2e-6)
+
+
+def test_nadam_is_updated_whole_and_says_why():
+    model = build(fg.FastGradSequential)
+    model.compile(optimizers.Nadam(), given, fastgrad=DEFERRED)
+    assert model.fastgrad.strategy.sparse_update == "dense"
+    text = " ".join(model.fastgrad.explain().split())
+    assert "embedding: updated whole; Nadam corrects its epsilon" in text
+
+
 def owed(betas: tuple[float, float], q: np.ndarray, steps: int) -> np.ndarray:
     """What a row owes after many steps, summed in float64."""
     j = np.arange(1, steps + 1)[:, None]

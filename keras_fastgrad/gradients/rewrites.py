@@ -2,31 +2,13 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator
 
 import keras
 
 from keras_fastgrad._keras import layers_of, shadowed
-
-# What stands on a layer while a step is traced, by attribute.
-Attributes = Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Rewrite:
-    """Gives one kind of layer one op.
-
-    Args:
-        op: The op's name, as `Strategy(gradients={...})` takes it.
-        find: Of a layer: the attributes that stand in the place of its own
-            while a step is traced (`{"call": ...}`); or a sentence on why the
-            layer keeps Keras's gradient; or `None` where the op is none of
-            its business.
-    """
-
-    op: str
-    find: Callable[[keras.layers.Layer], Attributes | str | None]
+from keras_fastgrad.gradients.recurrent_layer import RECURRENT
+from keras_fastgrad.gradients.rewrite import Attributes, Rewrite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +24,7 @@ class Plan:
     keras: dict[str, str]
 
 
-REWRITES: tuple[Rewrite, ...] = ()
+REWRITES: tuple[Rewrite, ...] = (*RECURRENT,)
 
 
 def chosen(

@@ -1,4 +1,4 @@
-"""Rules with a decaying denominator: Adam, AdamW, Adamax.
+"""Rules with a decaying denominator: Adam, AdamW, Adamax, Nadam.
 
 The formulas are those of Keras 3.15's `update_step`, in its order of
 operations; what a row owes for k steps without a gradient follows from them
@@ -29,7 +29,9 @@ def _power(optimizer: Any, beta: float) -> tf.Tensor:
 # denominator is the largest v so far, which stays while v decays.
 def _adam_slots(optimizer: Any) -> list[Any]:
     slots = [optimizer._momentums, optimizer._velocities]
-    return [*slots, optimizer._velocity_hats] if optimizer.amsgrad else slots
+    if getattr(optimizer, "amsgrad", False):
+        slots.append(optimizer._velocity_hats)
+    return slots
 
 
 def _adam_scalars(optimizer: Any, learning_rate: tf.Tensor) -> Scalars:
@@ -115,4 +117,43 @@ ADAMAX = Rule(
     updated=_adamax_updated,
     caught_up=_adamax_caught_up,
     series=lambda optimizer: decay_series(optimizer.beta_1, optimizer.beta_2),
+)
+
+
+# Nadam (Dozat, 2016): u_t = b1 (1 - 0.5 * 0.96^t) in the place of b1 where m
+# is weighed against g. Its epsilon is added to sqrt(v / (1 - b2^t)), so that
+# it counts for less in each step: no fixed polynomial serves all rows.
+def _nadam_scalars(optimizer: Any, learning_rate: tf.Tensor) -> Scalars:
+    step = tf.cast(optimizer.iterations + 1, tf.float32)
+    now = optimizer.beta_1 * (1 - 0.5 * tf.pow(0.96, step))
+    following = optimizer.beta_1 * (1 - 0.5 * tf.pow(0.96, step + 1))
+    product = tf.convert_to_tensor(optimizer._u_product)
+    return {
+        "step_size": tf.cast(learning_rate, tf.float32),
+        "of_momentum": following / (1 - product * following),
+        "of_gradient": (1 - now) / (1 - product),
+        "correction": 1 - _power(optimizer, optimizer.beta_2),
+    }
+
+
+def _nadam_updated(
+    optimizer: Any, rows: Rows, gradient: tf.Tensor, scalars: Scalars
+) -> Rows:
+    m, v = rows.slots
+    m = m + (gradient - m) * (1 - optimizer.beta_1)
+    v = v + (tf.square(gradient) - v) * (1 - optimizer.beta_2)
+    mean = scalars["of_momentum"] * m + scalars["of_gradient"] * gradient
+    root = tf.sqrt(v / scalars["correction"])
+    move = mean * scalars["step_size"] / (root + optimizer.epsilon)
+    return Rows(rows.weights - move, (m, v))
+
+
+NADAM = Rule(
+    slots=_adam_slots,
+    scalars=_nadam_scalars,
+    updated=_nadam_updated,
+    refuses=lambda optimizer: (
+        "Nadam corrects its epsilon for bias anew in each step, so what a row "
+        "owes is not known beforehand"
+    ),
 )
