@@ -139,6 +139,7 @@ def gru(
     initial_state: Sequence[tf.Tensor] | None = None,
     mask: tf.Tensor | None = None,
     go_backwards: bool = False,
+    return_sequences: bool = True,
     reset_after: bool = True,
 ) -> tuple[tf.Tensor, States]:
     """A GRU over time, with the activations tanh and sigmoid.
@@ -164,12 +165,15 @@ def gru(
         mask: Booleans of shape `[batch, steps]`; where `False`, a sample
             keeps its state. Defaults to `None`.
         go_backwards: Begin at the last step. Defaults to `False`.
+        return_sequences: Return the output of each step, not the last one
+            alone. Defaults to `True`.
         reset_after: Whether the reset gate comes after the product with the
             state, as in cuDNN. Defaults to `True`.
 
     Returns:
         The state after each step, `[batch, steps, units]`, in the order in
-        which they are made, and the state after the last in a tuple of one.
+        which they are made, or after the last, `[batch, units]`; and the
+        state after the last in a tuple of one.
     """
     cell = RESET_BEFORE
     recurrent: Weights = (recurrent_kernel,)
@@ -178,6 +182,7 @@ def gru(
         if bias is not None:
             bias, of_states = bias[0], bias[1]
         cell, recurrent = RESET_AFTER, (recurrent_kernel, of_states)
-    layer = Layer(cell, kernel, bias, recurrent, go_backwards)
+    order = go_backwards, return_sequences
+    layer = Layer(cell, kernel, bias, recurrent, *order)
     initial = None if initial_state is None else tuple(initial_state)
     return over_time(layer, inputs, initial, 1, mask)

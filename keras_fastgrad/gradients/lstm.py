@@ -75,6 +75,7 @@ def lstm(
     initial_state: Sequence[tf.Tensor] | None = None,
     mask: tf.Tensor | None = None,
     go_backwards: bool = False,
+    return_sequences: bool = True,
 ) -> tuple[tf.Tensor, States]:
     """An LSTM over time, with the activations tanh and sigmoid.
 
@@ -97,11 +98,15 @@ def lstm(
         mask: Booleans of shape `[batch, steps]`; where `False`, a sample
             keeps its states. Defaults to `None`.
         go_backwards: Begin at the last step. Defaults to `False`.
+        return_sequences: Return the output of each step, not the last one
+            alone. Defaults to `True`.
 
     Returns:
-        The output state after each step, `[batch, steps, units]`, in the
-        order in which they are made, and `(h, c)` after the last.
+        The output after each step, `[batch, steps, units]`, in the order in
+        which they are made, or after the last, `[batch, units]`; and `(h, c)`
+        after the last.
     """
-    layer = Layer(CELL, kernel, bias, (recurrent_kernel,), go_backwards)
+    order = go_backwards, return_sequences
+    layer = Layer(CELL, kernel, bias, (recurrent_kernel,), *order)
     initial = None if initial_state is None else tuple(initial_state)
     return over_time(layer, inputs, initial, 2, mask)

@@ -13,10 +13,11 @@ the cost of every operation in it.
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_fastgrad._keras import xla_works
+from keras_fastgrad._keras import stop_recording, xla_works
 
 # Of a step: tensors of shape `[batch, units]`; of all steps: with a time axis
 # in front.
@@ -59,6 +60,7 @@ def run(
     initial: States,
     weights: Weights,
     mask: tf.Tensor | None,
+    return_sequences: bool,
 ) -> tuple[tf.Tensor, States]:
     """Runs `cell` over time.
 
@@ -69,48 +71,76 @@ def run(
         weights: The recurrent weights.
         mask: Booleans of shape `[steps, batch, 1]`; where `False`, a sample
             keeps its states. `None` where there are none.
+        return_sequences: Whether the output of each step is wanted.
 
     Returns:
-        The first state after each step, `[steps, batch, units]`, and all
-        states after the last.
+        The first state after each step, `[steps, batch, units]`, or after the
+        last step, `[batch, units]`, and all states after the last step.
     """
-    forward, backward = _loops(cell)
+    forward, _ = _loops(cell)
     masks = () if mask is None else (tf.cast(mask, x.dtype),)
 
     @tf.custom_gradient
     def through_time(
         x: tf.Tensor, initial: States, weights: Weights
     ) -> tuple[tuple[tf.Tensor, States], Callable]:
-        last, states, kept = forward(x, initial, weights, masks)
+        with stop_recording():
+            made = forward(x, initial, weights, masks)
+        # Nothing may ask for the automatic gradient of the loop itself.
+        last, states, kept = tf.nest.map_structure(tf.stop_gradient, made)
 
-        def gradient(of_outputs: tf.Tensor, *of_last: tf.Tensor) -> tuple:
+        def gradient(of_output: tf.Tensor, *of_last: tf.Tensor) -> tuple:
             @tf.custom_gradient
-            def first_order(
-                of_outputs: tf.Tensor, *of_last: tf.Tensor
-            ) -> tuple[tuple, Callable]:
-                parts, of_initial = backward(
-                    of_outputs,
-                    of_last,
-                    kept,
-                    initial,
-                    states,
-                    cell.turned(weights),
-                    masks,
-                )
-                before = tuple(
-                    _merged(tf.concat([start[None], state[:-1]], 0))
-                    for start, state in zip(initial, states)
-                )
-                merged = tuple(map(_merged, kept))
-                of_weights = cell.of_weights(_merged(parts), merged, before)
-                of_x = tf.reshape(cell.of_inputs(_merged(parts)), tf.shape(x))
-                return (of_x, of_initial, of_weights), _no_second_derivative
+            def first_order(*upstream: tf.Tensor) -> tuple[tuple, Callable]:
+                with stop_recording():
+                    gradients = _gradients(
+                        cell,
+                        _Pass(initial, states, kept, weights, masks),
+                        upstream[:1] if return_sequences else (),
+                        upstream[1:],
+                    )
+                return gradients, _no_second_derivative
 
-            return first_order(of_outputs, *of_last)
+            if not return_sequences:
+                of_last = (of_last[0] + of_output, *of_last[1:])
+            return first_order(of_output, *of_last)
 
-        return (states[0], last), gradient
+        return (states[0] if return_sequences else last[0], last), gradient
 
     return through_time(x, initial, weights)
+
+
+class _Pass(NamedTuple):
+    """What the way back needs of the way there."""
+
+    initial: States
+    states: States
+    kept: States
+    weights: Weights
+    masks: States
+
+
+def _gradients(
+    cell: Cell, there: _Pass, of_outputs: States, of_last: States
+) -> tuple[tf.Tensor, States, Weights]:
+    parts, of_initial = _loops(cell)[1](
+        of_outputs,
+        of_last,
+        there.kept,
+        there.initial,
+        there.states,
+        cell.turned(there.weights),
+        there.masks,
+    )
+    before = tuple(
+        _merged(tf.concat([start[None], state[:-1]], 0))
+        for start, state in zip(there.initial, there.states)
+    )
+    flat = _merged(parts)
+    of_weights = cell.of_weights(flat, tuple(map(_merged, there.kept)), before)
+    of_x = cell.of_inputs(flat)
+    shape = tf.concat([tf.shape(parts)[:2], tf.shape(of_x)[1:]], 0)
+    return tf.reshape(of_x, shape), of_initial, of_weights
 
 
 def _merged(tensor: tf.Tensor) -> tf.Tensor:
@@ -175,7 +205,7 @@ def _forward_loop(cell: Cell) -> Callable:
 
 def _backward_loop(cell: Cell) -> Callable:
     def backward(
-        of_outputs: tf.Tensor,
+        of_outputs: States,
         of_last: States,
         kept: States,
         initial: States,
@@ -183,19 +213,20 @@ def _backward_loop(cell: Cell) -> Callable:
         turned: Weights,
         masks: tuple,
     ) -> tuple[tf.Tensor, States]:
-        steps = tf.shape(of_outputs)[0]
-        array = tf.TensorArray(of_outputs.dtype, steps)
+        steps = tf.shape(states[0])[0]
+        array = tf.TensorArray(states[0].dtype, steps)
 
         def step(
             time: tf.Tensor, upstream: States, array: tf.TensorArray
         ) -> tuple:
-            upstream = (upstream[0] + of_outputs[time], *upstream[1:])
+            for each in of_outputs:
+                upstream = (upstream[0] + each[time], *upstream[1:])
             own = upstream
             for mask in masks:
-                own = tuple(mask[time] * each for each in upstream)
+                own = tuple(mask[time] * part for part in upstream)
             parts, below = cell.backward(
                 own,
-                tuple(each[time] for each in kept),
+                tuple(part[time] for part in kept),
                 tuple(
                     tf.where(time > 0, state[tf.maximum(time - 1, 0)], start)
                     for state, start in zip(states, initial)
@@ -205,8 +236,8 @@ def _backward_loop(cell: Cell) -> Callable:
             )
             for mask in masks:
                 below = tuple(
-                    each + (1 - mask[time]) * skipped
-                    for each, skipped in zip(below, upstream)
+                    part + (1 - mask[time]) * skipped
+                    for part, skipped in zip(below, upstream)
                 )
             return time - 1, below, array.write(time, parts)
 

@@ -29,6 +29,7 @@ class Layer:
         bias: Of the inputs, `[gates]`, or `None`.
         recurrent: The weights that the step uses.
         go_backwards: Begin at the last step.
+        return_sequences: Whether the output of each step is wanted.
     """
 
     cell: Cell
@@ -36,6 +37,7 @@ class Layer:
     bias: tf.Tensor | None
     recurrent: Weights
     go_backwards: bool
+    return_sequences: bool
 
     @property
     def units(self) -> int:
@@ -62,8 +64,8 @@ def over_time(
 
     Returns:
         Outputs of shape `[batch, steps, units]` in the order in which they
-        are made, and the states after the last step, in the dtype of the
-        inputs.
+        are made, or the last output, `[batch, units]`, and the states after
+        the last step, in the dtype of the inputs.
     """
     batch = tf.shape(inputs)[0]
     if initial is None:
@@ -128,8 +130,10 @@ def _one_part(
         tuple(tf.cast(state, working) for state in initial),
         tuple(tf.cast(weight, working) for weight in layer.recurrent),
         mask,
+        layer.return_sequences,
     )
-    outputs = tf.transpose(outputs[:length], [1, 0, 2])
+    if layer.return_sequences:
+        outputs = tf.transpose(outputs[:length], [1, 0, 2])
     return tf.cast(outputs, dtype), tuple(tf.cast(s, dtype) for s in states)
 
 

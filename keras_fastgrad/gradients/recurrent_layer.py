@@ -78,14 +78,14 @@ def _inner_loop(layer: Any, op: Op) -> Callable:
             initial_state=keras.tree.flatten(initial_state),
             mask=mask,
             go_backwards=layer.go_backwards,
+            return_sequences=layer.return_sequences,
             **({"reset_after": cell.reset_after} if op is gru else {}),
         )
         if mask is not None:
             outputs = _as_masked(outputs, mask, layer)
-        last = outputs[:, -1]
-        if not layer.return_sequences:
-            outputs = tf.expand_dims(last, 1)
-        return last, outputs, list(states)
+        if layer.return_sequences:
+            return outputs[:, -1], outputs, list(states)
+        return outputs, tf.expand_dims(outputs, 1), list(states)
 
     return inner_loop
 
@@ -98,6 +98,8 @@ def _as_masked(outputs: tf.Tensor, mask: Any, layer: Any) -> tf.Tensor:
         mask = tf.reverse(mask, [1])
     if not layer.zero_output_for_mask:
         mask = tf.cumsum(tf.cast(mask, tf.int32), axis=1) > 0
+    if not layer.return_sequences:
+        mask = mask[:, -1]
     return tf.where(tf.expand_dims(mask, -1), outputs, tf.zeros_like(outputs))
 
 

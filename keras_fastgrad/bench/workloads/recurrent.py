@@ -40,7 +40,11 @@ def wide(cell: str) -> Workload:
 def narrow(cell: str) -> Workload:
     """One layer of 64 over 32 features: many small operations."""
     return _workload(
-        cell, f"{cell.lower()}_narrow", shape=(8, 100, 32), units=(64,)
+        cell,
+        f"{cell.lower()}_narrow",
+        shape=(8, 100, 32),
+        units=(64,),
+        is_short=True,
     )
 
 
@@ -50,6 +54,7 @@ def _workload(
     shape: tuple[int, int, int],
     units: tuple[int, ...],
     scale: Scale | None = None,
+    is_short: bool = False,
 ) -> Workload:
     batch_size, length, features = shape
     depth = "one layer" if len(units) == 1 else f"{len(units)} layers"
@@ -65,6 +70,7 @@ def _workload(
             samples, (length, features), _CLASSES, 0.1, (1, features)
         ),
         compile_arguments=classification,
+        is_short=is_short,
         scale=scale,
     )
 
