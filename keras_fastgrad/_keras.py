@@ -16,6 +16,11 @@ from tensorflow.python.eager.context import eager_mode
 from tensorflow.python.eager.record import stop_recording
 from tensorflow.python.eager.tape import variable_accessed
 from tensorflow.python.framework.config import is_op_determinism_enabled
+from tensorflow.python.ops.control_flow_v2_func_graphs import (
+    CondBranchFuncGraph,
+    WhileBodyFuncGraph,
+    WhileCondFuncGraph,
+)
 
 if keras.backend.backend() != "tensorflow":
     raise ImportError(
@@ -42,7 +47,9 @@ __all__ = [
     "build_for",
     "enumerate_steps",
     "functional_init_arguments",
+    "in_control_flow",
     "innermost_optimizer",
+    "is_watched",
     "layers_of",
     "layers_without_jit",
     "model_supports_jit",
@@ -52,6 +59,7 @@ __all__ = [
     "reduce_per_replica",
     "shadowed",
     "stop_recording",
+    "touch",
     "unscale_loss_for_distribution",
     "variable_accessed",
     "watched",
@@ -226,6 +234,33 @@ class _Watched(keras.Variable):
     def _direct_assign(self, value: Any) -> None:
         self.__dict__["_before_access"]()
         super()._direct_assign(value)
+
+
+def is_watched(variable: Any) -> bool:
+    """Tells whether somebody watches a Keras variable."""
+    return isinstance(variable, _Watched)
+
+
+def touch(variable: Any) -> None:
+    """Calls whoever watches `variable`, as an access would."""
+    if is_watched(variable):
+        variable.__dict__["_before_access"]()
+
+
+def in_control_flow(outermost: Any) -> bool:
+    """Tells whether a branch or a loop is being built inside of a graph.
+
+    Args:
+        outermost: The graph.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None and graph is not outermost:
+        if isinstance(
+            graph, (CondBranchFuncGraph, WhileBodyFuncGraph, WhileCondFuncGraph)
+        ):
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
 
 
 @contextlib.contextmanager

@@ -127,6 +127,7 @@ def make_train_function(
     many_steps = repeated(model, one_step, execution)
 
     def train_function(iterator: Any) -> Any:
+        execution.tables.before_step()
         if isinstance(
             iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)
         ):

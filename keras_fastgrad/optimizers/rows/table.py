@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_fastgrad._keras import (
+    in_control_flow,
     outside_graphs,
     stop_recording,
     variable_accessed,
@@ -100,6 +101,7 @@ class Table:
         self._updated = _compiled(self._move)
         self._reads: list[_Read] = []
         self._is_traced = False
+        self._graph: Any = None
         self._watches = contextlib.ExitStack()
         if self._pauses:
             self._rests = rule.rests and not self._decays
@@ -127,6 +129,7 @@ class Table:
     def traced(self) -> Iterator[None]:
         """While the context is open, a training step is traced."""
         self._reads, self._is_traced = [], True
+        self._graph = tf.compat.v1.get_default_graph()
         with contextlib.ExitStack() as stack:
             if self._pauses:
                 for each in (self._weights, *self._slots):
@@ -137,6 +140,14 @@ class Table:
                 yield
             finally:
                 self._reads, self._is_traced = [], False
+                self._graph = None
+
+    def can_be_read(self) -> bool:
+        """Whether a lookup can be differentiated where the code now is.
+
+        The gradient of a branch or a loop cannot hand on that of a table.
+        """
+        return not in_control_flow(self._graph)
 
     def lookup(self, ids: tf.Tensor) -> tf.Tensor:
         """The rows `ids`, for the step being traced.

@@ -9,8 +9,11 @@ import tensorflow as tf
 
 from keras_fastgrad._keras import (
     innermost_optimizer,
+    is_watched,
+    layers_of,
     outside_graphs,
     shadowed,
+    touch,
 )
 from keras_fastgrad.optimizers.rows.plan import RowPlan, rule_of
 from keras_fastgrad.optimizers.rows.rule import Rule
@@ -34,6 +37,11 @@ class Tables:
     ) -> None:
         self._model, self._plan, self._is_lazy = model, plan, is_lazy
         self._optimizer: Any = getattr(model, "optimizer", None)
+        self._embeddings = [
+            layer
+            for layer in layers_of(model)
+            if isinstance(layer, keras.layers.Embedding)
+        ]
         # Now, while no other rewrite stands in the optimizer's methods.
         self._rule = rule_of(self._optimizer) if plan.layers else None
         self._layers: list[tuple[keras.layers.Embedding, Table]] = []
@@ -55,6 +63,11 @@ class Tables:
                     "it was not built when the step was first traced"
                 )
                 continue
+            if is_watched(variable) and id(variable) not in tables:
+                self.left_out[layer.path] = (
+                    "another model already updates it by the row"
+                )
+                continue
             if inner._var_key(variable) not in known:
                 self.left_out[layer.path] = "it is not trained"
                 continue
@@ -72,6 +85,13 @@ class Tables:
             for layer, table in self._layers
             if table.was_used_whole
         }
+
+    def before_step(self) -> None:
+        """Lets other models that share a table bring its rows up to date."""
+        own = {id(table.variable) for table in self._all()}
+        for layer in self._embeddings:
+            if layer.built and id(layer._embeddings) not in own:
+                touch(layer._embeddings)
 
     def settle(self) -> None:
         """Brings all rows up to date."""
@@ -111,7 +131,7 @@ def _row_call(layer: keras.layers.Embedding, table: Table) -> Callable:
     keras_call = layer.call
 
     def call(inputs: Any) -> Any:
-        if not isinstance(inputs, tf.Tensor):
+        if not isinstance(inputs, tf.Tensor) or not table.can_be_read():
             return keras_call(inputs)
         if inputs.dtype not in (tf.int32, tf.int64):
             inputs = tf.cast(inputs, tf.int32)
