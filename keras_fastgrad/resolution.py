@@ -131,8 +131,6 @@ def _decide_sparse_update(
     strategy: Strategy, facts: Facts, decision: _Decision
 ) -> None:
     if not facts.has_embedding:
-        if strategy.sparse_update != "dense":
-            decision.take("sparse_update", "dense", "there is no Embedding")
         return
     if keeps_slices(strategy):
         decision.reasons["sparse_update"] = (

@@ -18,11 +18,12 @@ PUBLIC = {
     "FastGradSequential",
     "Strategy",
     "callbacks",
+    "gradients",
 }
 # A file may import from floors below its own, and from its own package.
 FLOORS = (
-    ("_startup", "_keras"),
-    ("strategy", "telemetry"),
+    ("_startup", "_keras", "_tensorflow"),
+    ("strategy", "telemetry", "lengths"),
     ("gradients", "optimizers", "precision", "trainable"),
     ("resolution",),
     ("explain",),
@@ -41,6 +42,7 @@ FLOOR_OF = {name: level for level, row in enumerate(FLOORS) for name in row}
 def test_the_public_names():
     assert set(fg.__all__) == PUBLIC
     assert fg.callbacks.__all__ == ["StepTimeMonitor"]
+    assert fg.gradients.__all__ == ["check_gradient", "gru", "lstm"]
     for name in PUBLIC:
         assert getattr(fg, name).__doc__
 
@@ -75,12 +77,15 @@ def test_imports_run_downward(path):
             )
 
 
-def test_keras_private_parts_are_touched_in_one_file():
+@pytest.mark.parametrize(
+    "private, home",
+    [("keras.src", "_keras.py"), ("tensorflow.python", "_tensorflow.py")],
+)
+def test_private_parts_are_touched_in_one_file(private, home):
     for path in ROOT.rglob("*.py"):
-        if path.name != "_keras.py" and "bench" not in path.parts:
-            assert "keras.src" not in path.read_text().replace(
-                "`keras.src`", ""
-            ), path
+        if path.name != home and "bench" not in path.parts:
+            text = path.read_text().replace(f"`{private}`", "")
+            assert private not in text, path
 
 
 def run_python(code, **environment):

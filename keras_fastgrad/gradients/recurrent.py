@@ -17,7 +17,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_fastgrad._keras import stop_recording, xla_works
+from keras_fastgrad._tensorflow import (
+    stop_recording,
+    xla_works,
+)
 
 # Of a step: tensors of shape `[batch, units]`; of all steps: with a time axis
 # in front.

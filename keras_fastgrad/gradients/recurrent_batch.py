@@ -8,11 +8,11 @@ cores, and one of 64 units and a batch of 8 from 2.2 to 2.9.
 
 import dataclasses
 import os
-from math import log
 
 import tensorflow as tf
 
 from keras_fastgrad.gradients.recurrent import Cell, States, Weights, run
+from keras_fastgrad.lengths import rounded_up
 
 # Samples times units from which a part of a batch is worth a core.
 _LEAST_WORK = 2048
@@ -155,11 +155,7 @@ def _to_few_lengths(
     # What is compiled for a length is used again where lengths vary: they are
     # filled up, with masked steps, to one of four in each octave.
     steps = tf.shape(inputs)[0]
-    octave = tf.math.log(tf.cast(tf.maximum(steps, 1), tf.float32)) / log(2.0)
-    unit = tf.bitwise.left_shift(
-        1, tf.maximum(tf.cast(octave, tf.int32) - 2, 2)
-    )
-    beyond = [[0, -(-steps // unit) * unit - steps], [0, 0], [0, 0]]
+    beyond = [[0, rounded_up(steps, 2) - steps], [0, 0], [0, 0]]
     if mask is None:
         mask = tf.fill([steps, tf.shape(inputs)[1], 1], True)
     return tf.pad(inputs, beyond), tf.pad(mask, beyond)

@@ -1,62 +1,38 @@
 """A table of weights of which a training step touches only some rows."""
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator
-from math import log
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from keras_fastgrad._keras import (
+from keras_fastgrad._tensorflow import (
     in_control_flow,
     outside_graphs,
     stop_recording,
     variable_accessed,
     watched,
     watched_in_graph,
-    xla_works,
 )
 from keras_fastgrad.optimizers.row_sparse import with_unique_rows
 from keras_fastgrad.optimizers.rows.history import LENGTH, History
+from keras_fastgrad.optimizers.rows.reading import Read, RowGradient
 from keras_fastgrad.optimizers.rows.rule import Pause, Rows, Rule, Scalars
 from keras_fastgrad.optimizers.rows.series import NO_MOVE
+from keras_fastgrad.optimizers.rows.tensors import (
+    compiled,
+    filled,
+    gather,
+    nothing,
+    scatter,
+    traced,
+    with_few_lengths,
+)
 
 # Elements of a table that are brought up to date at a time.
 _CHUNK = 1 << 20
 _RESTS = -1.0
-# Lengths are multiples of 2^6 at the least.
-_LEAST_BITS = 6
-
-
-class RowGradient(NamedTuple):
-    """A gradient for some rows, as an update takes it.
-
-    Args:
-        rows: Row numbers, each once, of shape `[rows]`.
-        padded: The same, filled up with row 0 to a length of which there are
-            few, so that what is compiled for a length is used again.
-        values: The gradient of shape `[padded, width]`, zero where filled up.
-        found: What the step has read at `padded`, or `None`.
-    """
-
-    rows: tf.Tensor
-    padded: tf.Tensor
-    values: tf.Tensor
-    found: Rows | None
-
-
-@dataclasses.dataclass
-class _Read:
-    """Rows that the step has read; their gradient, once it is asked for."""
-
-    rows: tf.Tensor
-    padded: tf.Tensor
-    found: Rows
-    graph: Any
-    values: tf.Tensor | None = None
-    padded_values: tf.Tensor | None = None
 
 
 class Table:
@@ -97,16 +73,16 @@ class Table:
             optimizer.weight_decay
         ) and optimizer._use_weight_decay(variable)
         self._pauses = not is_lazy and (rule.pauses(optimizer) or self._decays)
-        self._caught_up = _compiled(self._catch_up)
-        self._updated = _compiled(self._move)
-        self._reads: list[_Read] = []
+        self._caught_up = compiled(self._catch_up)
+        self._updated = compiled(self._move)
+        self._reads: list[Read] = []
         self._is_traced = False
         self._graph: Any = None
         self._watches = contextlib.ExitStack()
         if self._pauses:
             self._rests = rule.rests and not self._decays
             self._begin()
-            self._settle = _traced(self._bring_up_to_date)
+            self._settle = traced(self._bring_up_to_date)
             self._watches.enter_context(watched(variable, self._accessed))
             for slot in slots:
                 self._watches.enter_context(watched(slot, self._slot_accessed))
@@ -123,7 +99,7 @@ class Table:
                 tf.zeros(self._weights.shape[0]), trainable=False
             )
         if self._rests:
-            _traced(self._find_resting)()
+            traced(self._find_resting)()
 
     @contextlib.contextmanager
     def traced(self) -> Iterator[None]:
@@ -160,12 +136,12 @@ class Table:
             `IndexedSlices` in which no row stands twice.
         """
         rows, position = tf.unique(tf.reshape(ids, [-1]))
-        padded = _padded(rows)
+        padded = with_few_lengths(rows)
         variable_accessed(self._weights)
         with stop_recording():
             found = self._found(padded, self._caught_up)
         graph = tf.compat.v1.get_default_graph()
-        read = _Read(rows, padded, found, graph)
+        read = Read(rows, padded, found, graph)
         self._reads.append(read)
         shape = tf.constant(self._weights.shape.as_list(), rows.dtype)
 
@@ -201,11 +177,11 @@ class Table:
             if read.rows is gradient.indices and read.graph is graph:
                 values = read.padded_values
                 if values is None or gradient.values is not read.values:
-                    values = _filled(gradient.values, tf.size(read.padded))
+                    values = filled(gradient.values, tf.size(read.padded))
                 return RowGradient(read.rows, read.padded, values, read.found)
         gradient = with_unique_rows(gradient)
-        padded = _padded(gradient.indices)
-        values = _filled(gradient.values, tf.size(padded))
+        padded = with_few_lengths(gradient.indices)
+        values = filled(gradient.values, tf.size(padded))
         return RowGradient(gradient.indices, padded, values, None)
 
     def update(
@@ -235,9 +211,9 @@ class Table:
         )
         if self._pauses:
             touched = tf.fill([count], self._history.now + 1)
-            _scatter(self._last, rows, touched)
+            scatter(self._last, rows, touched)
             self._history.advance(scalars["step_size"], decay)
-            tf.cond(self._history.is_full(), self._settle, _nothing)
+            tf.cond(self._history.is_full(), self._settle, nothing)
 
     def before_dense_update(self) -> None:
         """Makes the table whole within the step, since all rows will move."""
@@ -260,12 +236,12 @@ class Table:
         self, rows: tf.Tensor, caught_up: Callable[[Rows, Pause], Rows]
     ) -> Rows:
         found = Rows(
-            _gather(self._weights, rows),
-            tuple(_gather(slot, rows) for slot in self._slots),
+            gather(self._weights, rows),
+            tuple(gather(slot, rows) for slot in self._slots),
         )
         if not self._pauses:
             return found
-        last = tf.maximum(_gather(self._last, rows), 0.0)
+        last = tf.maximum(gather(self._last, rows), 0.0)
         return caught_up(found, self._history.pause(last))
 
     def _catch_up(self, rows: Rows, pause: Pause) -> Rows:
@@ -283,9 +259,9 @@ class Table:
         return self._rule.updated(self._optimizer, rows, gradient, scalars)
 
     def _write(self, rows: tf.Tensor, new: Rows) -> None:
-        _scatter(self._weights, rows, new.weights)
+        scatter(self._weights, rows, new.weights)
         for slot, value in zip(self._slots, new.slots):
-            _scatter(slot, rows, value)
+            scatter(slot, rows, value)
 
     def _bring_up_to_date(self) -> None:
         def chunk(rows: tf.Tensor) -> None:
@@ -301,7 +277,7 @@ class Table:
 
     def _find_resting(self) -> None:
         def chunk(rows: tf.Tensor) -> None:
-            slots = tuple(_gather(slot, rows) for slot in self._slots)
+            slots = tuple(gather(slot, rows) for slot in self._slots)
             self._note_resting(rows, slots)
 
         self._in_chunks(tf.range(tf.size(self._last)), chunk)
@@ -311,7 +287,7 @@ class Table:
     ) -> None:
         moves = [tf.reduce_any(tf.not_equal(slot, 0), 1) for slot in slots]
         any_moves = tf.reduce_any(tf.stack(moves), axis=0)
-        _scatter(self._last, rows, tf.where(any_moves, 0.0, _RESTS))
+        scatter(self._last, rows, tf.where(any_moves, 0.0, _RESTS))
 
     def _in_chunks(
         self, rows: tf.Tensor, chunk: Callable[[tf.Tensor], None]
@@ -340,7 +316,7 @@ class Table:
     def _used_whole(self, writes: bool = False) -> None:
         self.was_used_whole = True
         with stop_recording():
-            tf.cond(self._history.now > 0, self._settle, _nothing)
+            tf.cond(self._history.now > 0, self._settle, nothing)
             if writes:
                 self._reads = []
                 self._wake_all()
@@ -349,48 +325,3 @@ class Table:
         # A row may no longer rest once its slots were written from outside.
         if self._rests:
             self._last.assign(tf.maximum(self._last, 0.0))
-
-
-def _compiled(function: Callable) -> Callable:
-    # One pass over the rows instead of one for each operation.
-    if not xla_works():
-        return function
-    return tf.function(function, jit_compile=True, autograph=False)
-
-
-def _padded(rows: tf.Tensor) -> tf.Tensor:
-    """`rows` filled up with row 0 to one of four lengths in each octave."""
-    count = tf.size(rows)
-    octave = tf.math.log(tf.cast(tf.maximum(count, 1), tf.float32)) / log(2.0)
-    exponent = tf.maximum(tf.cast(octave, tf.int32) - 2, _LEAST_BITS)
-    unit = tf.bitwise.left_shift(1, exponent)
-    return _filled(rows, -(-count // unit) * unit)
-
-
-def _filled(values: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    """`values` filled up with zeros to `length` along the first axis."""
-    beyond = [[0, length - tf.shape(values)[0]]]
-    flat = [[0, 0]] * (values.shape.rank - 1)
-    return tf.pad(values, beyond + flat)
-
-
-def _traced(function: Callable[[], None]) -> Callable[[], None]:
-    # Traced on the spot: a `tf.function` for each table would look to
-    # TensorFlow like one that is traced too often.
-    return tf.function(function, autograph=False).get_concrete_function()
-
-
-def _gather(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
-    return tf.raw_ops.ResourceGather(
-        resource=variable.handle, indices=rows, dtype=variable.dtype
-    )
-
-
-def _scatter(variable: tf.Variable, rows: tf.Tensor, values: tf.Tensor) -> None:
-    tf.raw_ops.ResourceScatterUpdate(
-        resource=variable.handle, indices=rows, updates=values
-    )
-
-
-def _nothing() -> None:
-    return None

@@ -7,17 +7,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_fastgrad._keras import (
-    innermost_optimizer,
+from keras_fastgrad._keras import innermost_optimizer, layers_of, shadowed
+from keras_fastgrad._tensorflow import (
     is_watched,
-    layers_of,
     outside_graphs,
-    shadowed,
     touch,
 )
 from keras_fastgrad.optimizers.rows.plan import RowPlan, rule_of
+from keras_fastgrad.optimizers.rows.reading import RowGradient
 from keras_fastgrad.optimizers.rows.rule import Rule
-from keras_fastgrad.optimizers.rows.table import RowGradient, Table
+from keras_fastgrad.optimizers.rows.table import Table
 
 
 class Tables:
