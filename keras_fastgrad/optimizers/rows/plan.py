@@ -80,8 +80,8 @@ def _refusal(model: keras.Model, is_lazy: bool) -> str | None:
         return "the model has no optimizer yet"
     if model.run_eagerly:
         return "compile(run_eagerly=True) leaves each step to Keras"
-    if model.distribute_strategy.num_replicas_in_sync > 1:
-        return "several replicas share the table"
+    if model._distribute_strategy is not None:
+        return "a distribution strategy keeps the table"
     optimizer = innermost_optimizer(optimizer)
     return optimizer_refusal(optimizer, is_lazy)
 
