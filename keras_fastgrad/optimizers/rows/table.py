@@ -17,7 +17,12 @@ from keras_fastgrad._tensorflow import (
 )
 from keras_fastgrad.optimizers.row_sparse import with_unique_rows
 from keras_fastgrad.optimizers.rows.history import LENGTH, History
-from keras_fastgrad.optimizers.rows.reading import Read, RowGradient
+from keras_fastgrad.optimizers.rows.reading import (
+    Read,
+    RowGradient,
+    joined,
+    reads_of,
+)
 from keras_fastgrad.optimizers.rows.rule import Pause, Rows, Rule, Scalars
 from keras_fastgrad.optimizers.rows.series import NO_MOVE
 from keras_fastgrad.optimizers.rows.tensors import (
@@ -169,20 +174,20 @@ class Table:
 
         What was read is given out once: an update makes it old.
         """
-        # What was read in another graph, a function of the user's say, cannot
-        # be used in this one.
-        graph = tf.compat.v1.get_default_graph()
         reads, self._reads = self._reads, []
-        for read in reads:
-            if read.rows is gradient.indices and read.graph is graph:
-                values = read.padded_values
-                if values is None or gradient.values is not read.values:
-                    values = filled(gradient.values, tf.size(read.padded))
-                return RowGradient(read.rows, read.padded, values, read.found)
-        gradient = with_unique_rows(gradient)
-        padded = with_few_lengths(gradient.indices)
-        values = filled(gradient.values, tf.size(padded))
-        return RowGradient(gradient.indices, padded, values, None)
+        used = reads_of(gradient.indices, reads)
+        if used is None:
+            gradient = with_unique_rows(gradient)
+            padded = with_few_lengths(gradient.indices)
+            values = filled(gradient.values, tf.size(padded))
+            return RowGradient(gradient.indices, padded, values, None)
+        if len(used) > 1:
+            return joined(used, gradient)
+        (read,) = used
+        values = read.padded_values
+        if values is None or gradient.values is not read.values:
+            values = filled(gradient.values, tf.size(read.padded))
+        return RowGradient(read.rows, read.padded, values, read.found)
 
     def update(
         self,
