@@ -70,11 +70,20 @@ def as_text(
 
 
 def _of_plan(plan: Plan) -> list[str]:
-    fast = [f"{path} ({', '.join(ops)})" for path, ops in plan.fast.items()]
+    by_ops = {path: ", ".join(ops) for path, ops in plan.fast.items()}
+    fast = [f"{paths} ({ops})" for ops, paths in _grouped(by_ops).items()]
     return [
         f"Layers with a fast gradient: {'; '.join(fast) or 'none'}.",
-        *(f"{path}: {reason}." for path, reason in plan.keras.items()),
+        *(f"{paths}: {why}." for why, paths in _grouped(plan.keras).items()),
     ]
+
+
+def _grouped(by_path: Mapping[str, str]) -> dict[str, str]:
+    """The paths of each value, in a line."""
+    paths: dict[str, list[str]] = {}
+    for path, value in by_path.items():
+        paths.setdefault(value, []).append(path)
+    return {value: ", ".join(those) for value, those in paths.items()}
 
 
 def _of_rows(rows: RowPlan, tables: Tables) -> list[str]:

@@ -13,7 +13,17 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 PRESETS = (False, True, "exact", "fast")
 SPARSE_UPDATES = ("auto", "dense", "deferred", "lazy")
 # Ops that `gradients` may name.
-OPS: tuple[str, ...] = ("gru", "lstm")
+OPS: tuple[str, ...] = (
+    "batch_norm",
+    "gelu",
+    "group_norm",
+    "gru",
+    "layer_norm",
+    "lstm",
+    "mish",
+    "rms_norm",
+    "silu",
+)
 
 # Fields whose machinery is not built yet, with the values that need none.
 NOT_BUILT: dict[str, tuple[Any, ...]] = {

@@ -4,8 +4,23 @@ Each works in any TensorFlow code. While a training step is traced, the layers
 of a model get them by themselves; see `rewrites`.
 """
 
+from keras_fastgrad.gradients.activations import gelu, mish, silu, swish
+from keras_fastgrad.gradients.batch_norm import batch_norm
 from keras_fastgrad.gradients.check import check_gradient
 from keras_fastgrad.gradients.gru import gru
 from keras_fastgrad.gradients.lstm import lstm
+from keras_fastgrad.gradients.norms import group_norm, layer_norm, rms_norm
 
-__all__ = ["check_gradient", "gru", "lstm"]
+__all__ = [
+    "batch_norm",
+    "check_gradient",
+    "gelu",
+    "group_norm",
+    "gru",
+    "layer_norm",
+    "lstm",
+    "mish",
+    "rms_norm",
+    "silu",
+    "swish",
+]

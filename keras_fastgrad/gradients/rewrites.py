@@ -7,8 +7,16 @@ from collections.abc import Collection, Iterator
 import keras
 
 from keras_fastgrad._keras import layers_of, shadowed
+from keras_fastgrad.gradients.activation_layer import ACTIVATIONS
+from keras_fastgrad.gradients.batch_norm_layer import BATCH_NORM
+from keras_fastgrad.gradients.norm_layer import NORMS
 from keras_fastgrad.gradients.recurrent_layer import RECURRENT
-from keras_fastgrad.gradients.rewrite import Attributes, Rewrite
+from keras_fastgrad.gradients.rewrite import (
+    Attributes,
+    Rewrite,
+    forget_kept,
+    reason_kept,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +32,7 @@ class Plan:
     keras: dict[str, str]
 
 
-REWRITES: tuple[Rewrite, ...] = (*RECURRENT,)
+REWRITES: tuple[Rewrite, ...] = (*RECURRENT, BATCH_NORM, *NORMS, *ACTIVATIONS)
 
 
 def chosen(
@@ -46,8 +54,10 @@ def plan(model: keras.Model, rewrites: Collection[Rewrite]) -> Plan:
     """Says which layers of `model` the rewrites reach, and which not."""
     found = Plan({}, {})
     for layer, rewrite, attributes in _matches(model, rewrites):
-        if isinstance(attributes, str):
-            found.keras[layer.path] = attributes
+        reason = attributes if isinstance(attributes, str) else None
+        reason = reason or reason_kept(layer)
+        if reason:
+            found.keras[layer.path] = reason
         else:
             found.fast.setdefault(layer.path, []).append(rewrite.op)
     return found
@@ -61,6 +71,7 @@ def fast_gradients(
     with contextlib.ExitStack() as stack:
         for layer, _, attributes in list(_matches(model, rewrites)):
             if not isinstance(attributes, str):
+                forget_kept(layer)
                 stack.enter_context(shadowed(layer, **attributes))
         yield
 
