@@ -19,7 +19,7 @@ if keras.backend.backend() != "tensorflow":
         "is imported."
     )
 
-from keras.src.backend import compute_output_spec
+from keras.src.backend import compute_output_spec, set_keras_mask
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.backend.tensorflow.trainer import (
     TensorFlowTrainer,
@@ -36,13 +36,19 @@ __all__ = [
     "build_for",
     "enumerate_steps",
     "functional_init_arguments",
+    "has_metrics",
     "innermost_optimizer",
+    "is_users_own",
     "layers_of",
     "layers_without_jit",
+    "loss_of",
+    "loss_replaced",
     "model_supports_jit",
     "optional_to_none",
+    "output_chain",
     "overrides_keras",
     "reduce_per_replica",
+    "set_keras_mask",
     "shadowed",
     "unscale_loss_for_distribution",
 ]
@@ -182,3 +188,71 @@ def enumerate_steps(
         epoch._current_iterator = iter(epoch._get_iterator())
         epoch._steps_seen = 0
     epoch.data_adapter.on_epoch_end()
+
+
+def is_users_own(model: keras.Model, name: str) -> bool:
+    """Tells whether neither Keras nor this package supplies a method."""
+    module = getattr(type(model), name).__module__
+    return module.partition(".")[0] not in ("keras", __package__)
+
+
+def output_chain(model: keras.Model) -> list[keras.layers.Layer]:
+    """The last layers of a model with one output, from the last back.
+
+    Only layers that are called once, with one tensor, and whose own output
+    goes nowhere else. Empty for models that are no graph of layers, or that
+    are not built.
+    """
+    graph = model._functional if isinstance(model, keras.Sequential) else model
+    if not isinstance(graph, Functional) or keras.tree.is_nested(
+        graph._outputs_struct
+    ):
+        return []
+    nodes = [each for row in graph._nodes_by_depth.values() for each in row]
+    chain: list[keras.layers.Layer] = []
+    tensor, uses = graph.outputs[0], 0
+    while True:
+        layer, index, _ = tensor._keras_history
+        used = sum(
+            each is tensor for node in nodes for each in node.input_tensors
+        )
+        inputs = layer._inbound_nodes[index].input_tensors
+        calls = sum(node.operation is layer for node in nodes)
+        if calls != 1 or len(inputs) != 1 or used != uses:
+            return chain
+        chain.append(layer)
+        tensor, uses = inputs[0], 1
+
+
+def loss_of(model: keras.Model) -> Any:
+    """What `compile` was given as the loss, or `None`."""
+    compiled = getattr(model, "_compile_loss", None)
+    return None if compiled is None else compiled._user_loss
+
+
+def has_metrics(model: keras.Model) -> bool:
+    """Tells whether `compile` was given metrics."""
+    return getattr(model, "_compile_metrics", None) is not None
+
+
+@contextlib.contextmanager
+def loss_replaced(model: keras.Model, replace: Callable) -> Iterator[None]:
+    """While the context is open, another function takes the one loss.
+
+    Args:
+        model: A compiled model with one output and one loss.
+        replace: Of the resolved `keras.losses.Loss`; returns what is called
+            with targets, predictions and sample weights in its place.
+    """
+    compiled = model._compile_loss
+
+    def call(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        if not compiled.built:
+            compiled.build(y_true, y_pred)
+        (only,) = compiled._flat_losses
+        replaced = only._replace(loss=replace(only.loss))
+        with shadowed(compiled, _flat_losses=[replaced]):
+            return type(compiled).call(compiled, y_true, y_pred, sample_weight)
+
+    with shadowed(compiled, call=call):
+        yield

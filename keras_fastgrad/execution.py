@@ -19,7 +19,7 @@ from keras_fastgrad._keras import (
     optional_to_none,
     reduce_per_replica,
 )
-from keras_fastgrad.gradients.rewrites import chosen, fast_gradients
+from keras_fastgrad.gradients.rewrites import fast_gradients, rewrites_of
 from keras_fastgrad.optimizers.fused import fused_updates
 from keras_fastgrad.optimizers.row_sparse import summed_gradients
 from keras_fastgrad.optimizers.rows.tables import Tables
@@ -159,7 +159,7 @@ def under_rewrites(model: keras.Model, execution: Execution) -> Step:
             enter = rewrites.enter_context
             enter(trainable.held(model))
             enter(computing_in(model, strategy.precision))
-            enter(fast_gradients(model, chosen(strategy.gradients)))
+            enter(fast_gradients(model, rewrites_of(strategy)))
             if strategy.optimizer_update == "fused":
                 enter(fused_updates(model.optimizer))
             if execution.sums_slices:

@@ -20,7 +20,7 @@ from keras_fastgrad.execution import (
     Execution,
     make_train_function,
 )
-from keras_fastgrad.gradients.rewrites import chosen, plan
+from keras_fastgrad.gradients.rewrites import plan, rewrites_of
 from keras_fastgrad.optimizers.fused import no_kernel_reason
 from keras_fastgrad.optimizers.rows.plan import RowPlan, plan_rows
 from keras_fastgrad.optimizers.rows.tables import Tables
@@ -123,7 +123,7 @@ class FastGrad:
             self._model.name,
             self._flag,
             resolution,
-            plan(self._model, chosen(resolution.strategy.gradients)),
+            plan(self._model, rewrites_of(resolution.strategy)),
             self._tables,
             self.telemetry(),
         )

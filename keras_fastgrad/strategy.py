@@ -19,6 +19,7 @@ OPS: tuple[str, ...] = (
     "group_norm",
     "gru",
     "layer_norm",
+    "linear_cross_entropy",
     "lstm",
     "mish",
     "rms_norm",

@@ -9,6 +9,7 @@ from zoo import FAST, STOCK, ZOO
 import keras_fastgrad as fg
 
 OPTIMIZERS = {
+    "adagrad": lambda: keras.optimizers.Adagrad(0.05),
     "adam": lambda: keras.optimizers.Adam(0.01, epsilon=1e-3),
     "rmsprop": lambda: keras.optimizers.RMSprop(0.005),
     "scaled": lambda: keras.optimizers.LossScaleOptimizer(

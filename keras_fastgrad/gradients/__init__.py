@@ -8,6 +8,9 @@ from keras_fastgrad.gradients.activations import gelu, mish, silu, swish
 from keras_fastgrad.gradients.batch_norm import batch_norm
 from keras_fastgrad.gradients.check import check_gradient
 from keras_fastgrad.gradients.gru import gru
+from keras_fastgrad.gradients.linear_cross_entropy import (
+    linear_cross_entropy,
+)
 from keras_fastgrad.gradients.lstm import lstm
 from keras_fastgrad.gradients.norms import group_norm, layer_norm, rms_norm
 
@@ -18,6 +21,7 @@ __all__ = [
     "group_norm",
     "gru",
     "layer_norm",
+    "linear_cross_entropy",
     "lstm",
     "mish",
     "rms_norm",

@@ -6,12 +6,12 @@ from typing import Any
 import keras
 
 from keras_fastgrad.gradients.activations import gelu, mish, silu
-from keras_fastgrad.gradients.rewrite import Attributes, Rewrite
+from keras_fastgrad.gradients.rewrite import Attributes, LayerRewrite
 
 
 def _rewrite(
     name: str, own: Callable[..., Any], op: Callable[..., Any]
-) -> Rewrite:
+) -> LayerRewrite:
     def find(layer: keras.layers.Layer) -> Attributes | str | None:
         if layer.__dict__.get("activation") is not own:
             return None
@@ -19,7 +19,7 @@ def _rewrite(
             return f"a cell calls {name} on few elements in each time step"
         return {"activation": op}
 
-    return Rewrite(name, find)
+    return LayerRewrite(name, find)
 
 
 ACTIVATIONS = (

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from keras_fastgrad.gradients.batch_norm import batch_norm
-from keras_fastgrad.gradients.rewrite import Attributes, Rewrite, kept
+from keras_fastgrad.gradients.rewrite import Attributes, LayerRewrite, kept
 
 _Layer = keras.layers.BatchNormalization
 
@@ -64,4 +64,4 @@ def _call(layer: Any) -> Callable:
     return call
 
 
-BATCH_NORM = Rewrite("batch_norm", _find)
+BATCH_NORM = LayerRewrite("batch_norm", _find)

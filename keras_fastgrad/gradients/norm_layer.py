@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from keras_fastgrad.gradients.norms import group_norm, layer_norm, rms_norm
-from keras_fastgrad.gradients.rewrite import Attributes, Rewrite, kept
+from keras_fastgrad.gradients.rewrite import Attributes, LayerRewrite, kept
 
 _UNKNOWN = "a size that it normalizes is unknown"
 
@@ -80,7 +80,7 @@ def _tensor(variable: Any) -> tf.Tensor | None:
 
 def _rewrite(
     name: str, layer_type: Any, replacement: Callable[[Any], Callable]
-) -> Rewrite:
+) -> LayerRewrite:
     def find(layer: Any) -> Attributes | str | None:
         if not isinstance(layer, layer_type):
             return None
@@ -90,7 +90,7 @@ def _rewrite(
             return "`rms_scaling` divides by the deviation, not the mean square"
         return {"call": replacement(layer)}
 
-    return Rewrite(name, find)
+    return LayerRewrite(name, find)
 
 
 NORMS = (

@@ -12,12 +12,14 @@ import tensorflow as tf
 
 from keras_fastgrad.gradients.gru import gru
 from keras_fastgrad.gradients.lstm import lstm
-from keras_fastgrad.gradients.rewrite import Attributes, Rewrite
+from keras_fastgrad.gradients.rewrite import Attributes, LayerRewrite
 
 Op = Callable[..., tuple[tf.Tensor, tuple[tf.Tensor, ...]]]
 
 
-def rewrite_of(name: str, layer_type: type, cell_type: Any, op: Op) -> Rewrite:
+def rewrite_of(
+    name: str, layer_type: type, cell_type: Any, op: Op
+) -> LayerRewrite:
     """The rewrite that gives `layer_type` the op.
 
     Args:
@@ -35,7 +37,7 @@ def rewrite_of(name: str, layer_type: type, cell_type: Any, op: Op) -> Rewrite:
             return reason
         return {"inner_loop": _inner_loop(layer, op)}
 
-    return Rewrite(name, find)
+    return LayerRewrite(name, find)
 
 
 def _refusal(layer: Any, layer_type: Any, cell_type: Any) -> str | None:

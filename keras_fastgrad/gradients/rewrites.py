@@ -6,17 +6,18 @@ from collections.abc import Collection, Iterator
 
 import keras
 
-from keras_fastgrad._keras import layers_of, shadowed
 from keras_fastgrad.gradients.activation_layer import ACTIVATIONS
 from keras_fastgrad.gradients.batch_norm_layer import BATCH_NORM
+from keras_fastgrad.gradients.head import Head
 from keras_fastgrad.gradients.norm_layer import NORMS
 from keras_fastgrad.gradients.recurrent_layer import RECURRENT
 from keras_fastgrad.gradients.rewrite import (
-    Attributes,
+    Match,
     Rewrite,
     forget_kept,
     reason_kept,
 )
+from keras_fastgrad.strategy import Strategy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,34 +33,29 @@ class Plan:
     keras: dict[str, str]
 
 
-REWRITES: tuple[Rewrite, ...] = (*RECURRENT, BATCH_NORM, *NORMS, *ACTIVATIONS)
-
-
-def chosen(
-    gradients: str | Collection[str], rewrites: tuple[Rewrite, ...] = REWRITES
-) -> tuple[Rewrite, ...]:
-    """The rewrites that a strategy asks for.
-
-    Args:
-        gradients: `Strategy.gradients`: `"auto"` (all), `"keras"` (none) or
-            names of ops.
-        rewrites: Those to choose from.
-    """
-    if isinstance(gradients, str):
-        return rewrites if gradients == "auto" else ()
-    return tuple(rewrite for rewrite in rewrites if rewrite.op in gradients)
+def rewrites_of(strategy: Strategy) -> tuple[Rewrite, ...]:
+    """The rewrites that `strategy.gradients` asks for."""
+    known: tuple[Rewrite, ...] = (
+        *RECURRENT,
+        BATCH_NORM,
+        *NORMS,
+        *ACTIVATIONS,
+        Head(strategy.precision),
+    )
+    if isinstance(strategy.gradients, str):
+        return known if strategy.gradients == "auto" else ()
+    return tuple(each for each in known if each.op in strategy.gradients)
 
 
 def plan(model: keras.Model, rewrites: Collection[Rewrite]) -> Plan:
     """Says which layers of `model` the rewrites reach, and which not."""
     found = Plan({}, {})
-    for layer, rewrite, attributes in _matches(model, rewrites):
-        reason = attributes if isinstance(attributes, str) else None
-        reason = reason or reason_kept(layer)
+    for match in _matches(model, rewrites):
+        reason = match.reason or reason_kept(match.layer)
         if reason:
-            found.keras[layer.path] = reason
+            found.keras[match.layer.path] = reason
         else:
-            found.fast.setdefault(layer.path, []).append(rewrite.op)
+            found.fast.setdefault(match.layer.path, []).append(match.op)
     return found
 
 
@@ -69,18 +65,15 @@ def fast_gradients(
 ) -> Iterator[None]:
     """While the context is open, the model's layers compute with the ops."""
     with contextlib.ExitStack() as stack:
-        for layer, _, attributes in list(_matches(model, rewrites)):
-            if not isinstance(attributes, str):
-                forget_kept(layer)
-                stack.enter_context(shadowed(layer, **attributes))
+        for match in list(_matches(model, rewrites)):
+            if match.reason is None:
+                forget_kept(match.layer)
+                stack.enter_context(match.enter())
         yield
 
 
 def _matches(
     model: keras.Model, rewrites: Collection[Rewrite]
-) -> Iterator[tuple[keras.layers.Layer, Rewrite, Attributes | str]]:
-    for layer in layers_of(model):
-        for rewrite in rewrites:
-            attributes = rewrite.find(layer)
-            if attributes is not None:
-                yield layer, rewrite, attributes
+) -> Iterator[Match]:
+    for rewrite in rewrites:
+        yield from rewrite.matches(model)

@@ -38,9 +38,8 @@ def summed_gradients(
     if optimizer is None:
         return contextlib.nullcontext()
     keras_apply = optimizer.apply
-    keeps_rows = not jit_compile and _is_exact_by_row(optimizer)
 
-    def summed(gradient: Any) -> Any:
+    def summed(gradient: Any, keeps_rows: bool) -> Any:
         if not isinstance(gradient, tf.IndexedSlices):
             return gradient
         if keeps_rows:
@@ -48,7 +47,11 @@ def summed_gradients(
         return tf.convert_to_tensor(gradient)
 
     def apply(grads: Any, trainable_variables: Any = None) -> None:
-        keras_apply([summed(each) for each in grads], trainable_variables)
+        # Asked here, where the replicas can be seen.
+        keeps_rows = not jit_compile and _is_exact_by_row(optimizer)
+        keras_apply(
+            [summed(each, keeps_rows) for each in grads], trainable_variables
+        )
 
     return shadowed(optimizer, apply=apply)
 
