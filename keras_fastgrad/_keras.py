@@ -47,6 +47,7 @@ __all__ = [
     "optional_to_none",
     "output_chain",
     "overrides_keras",
+    "path_of",
     "reduce_per_replica",
     "set_keras_mask",
     "shadowed",
@@ -78,6 +79,15 @@ def shadowed(target: Any, **attributes: Any) -> Iterator[None]:
 def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
     """All layers of `model` with itself first, nested ones included."""
     return model._flatten_layers()
+
+
+def path_of(layer: keras.layers.Layer) -> str:
+    """Where `layer` stands in its model; its name where Keras gave no path.
+
+    Keras gives the path while it builds a layer, and does not build one whose
+    class has no `build`.
+    """
+    return layer.path or layer.name
 
 
 def layers_without_jit(model: keras.Model) -> list[keras.layers.Layer]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 import keras
 
+from keras_fastgrad._keras import path_of
 from keras_fastgrad.gradients.activation_layer import ACTIVATIONS
 from keras_fastgrad.gradients.batch_norm_layer import BATCH_NORM
 from keras_fastgrad.gradients.head import Head
@@ -53,9 +54,9 @@ def plan(model: keras.Model, rewrites: Collection[Rewrite]) -> Plan:
     for match in _matches(model, rewrites):
         reason = match.reason or reason_kept(match.layer)
         if reason:
-            found.keras[match.layer.path] = reason
+            found.keras[path_of(match.layer)] = reason
         else:
-            found.fast.setdefault(match.layer.path, []).append(match.op)
+            found.fast.setdefault(path_of(match.layer), []).append(match.op)
     return found
 
 
