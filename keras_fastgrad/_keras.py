@@ -21,6 +21,7 @@ if keras.backend.backend() != "tensorflow":
 
 from keras.src.backend import compute_output_spec, set_keras_mask
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
+from keras.src.backend.tensorflow.random import _cast_seed
 from keras.src.backend.tensorflow.trainer import (
     TensorFlowTrainer,
     reduce_per_replica,
@@ -44,6 +45,7 @@ __all__ = [
     "loss_of",
     "loss_replaced",
     "model_supports_jit",
+    "next_seed",
     "optional_to_none",
     "output_chain",
     "overrides_keras",
@@ -128,6 +130,11 @@ def overrides_keras(
         if method is not None and method is not mixin.__dict__.get(name):
             return method is not getattr(TensorFlowTrainer, name)
     return False
+
+
+def next_seed(layer: Any) -> Any:
+    """The seed that a Dropout layer draws next, for stateless functions."""
+    return _cast_seed(layer.seed_generator.next())
 
 
 def innermost_optimizer(optimizer: Any) -> Any:

@@ -14,6 +14,7 @@ PRESETS = (False, True, "exact", "fast")
 SPARSE_UPDATES = ("auto", "dense", "deferred", "lazy")
 # Ops that `gradients` may name.
 OPS: tuple[str, ...] = (
+    "attention",
     "batch_norm",
     "gelu",
     "group_norm",

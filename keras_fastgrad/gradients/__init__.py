@@ -5,6 +5,7 @@ of a model get them by themselves; see `rewrites`.
 """
 
 from keras_fastgrad.gradients.activations import gelu, mish, silu, swish
+from keras_fastgrad.gradients.attention import attention
 from keras_fastgrad.gradients.batch_norm import batch_norm
 from keras_fastgrad.gradients.check import check_gradient
 from keras_fastgrad.gradients.gru import gru
@@ -15,6 +16,7 @@ from keras_fastgrad.gradients.lstm import lstm
 from keras_fastgrad.gradients.norms import group_norm, layer_norm, rms_norm
 
 __all__ = [
+    "attention",
     "batch_norm",
     "check_gradient",
     "gelu",

@@ -74,6 +74,11 @@ def _pays(first: tf.Tensor) -> bool:
     return size is None or size >= _SMALL
 
 
+def wide_dtype(dtype: tf.DType) -> tf.DType:
+    """The dtype of sums: float64 for itself, float32 for all others."""
+    return tf.float64 if dtype == tf.float64 else tf.float32
+
+
 def wide(*tensors: Any) -> list[Any]:
     """The tensors in at least float32; what is not a tensor as it is."""
     return [

@@ -8,6 +8,7 @@ import keras
 
 from keras_fastgrad._keras import path_of
 from keras_fastgrad.gradients.activation_layer import ACTIVATIONS
+from keras_fastgrad.gradients.attention_layer import ATTENTION
 from keras_fastgrad.gradients.batch_norm_layer import BATCH_NORM
 from keras_fastgrad.gradients.head import Head
 from keras_fastgrad.gradients.norm_layer import NORMS
@@ -41,6 +42,7 @@ def rewrites_of(strategy: Strategy) -> tuple[Rewrite, ...]:
         BATCH_NORM,
         *NORMS,
         *ACTIVATIONS,
+        ATTENTION,
         Head(strategy.precision),
     )
     if isinstance(strategy.gradients, str):
