@@ -1,7 +1,7 @@
 """Faster training for Keras 3 on TensorFlow, by changing one base class."""
 
 from keras_fastgrad import _startup  # noqa: F401, I001 (before TensorFlow)
-from keras_fastgrad import callbacks, gradients
+from keras_fastgrad import callbacks, gradients, layers
 from keras_fastgrad.model import (
     FastGradMixin,
     FastGradModel,
@@ -18,4 +18,5 @@ __all__ = [
     "Strategy",
     "callbacks",
     "gradients",
+    "layers",
 ]

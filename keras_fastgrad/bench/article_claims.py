@@ -70,8 +70,8 @@ CLAIMS = (
         Side("lm", "fastgrad", "gradients=keras"),
         Side("lm", "fastgrad"),
         (None, None, 0.20),
-        note="custom gradients are not built yet: both sides run the same. "
-        "The article gives the share of differentiation, ours is of a step",
+        note="the article gives the share of differentiation, ours is of a "
+        "step",
     ),
     Claim(
         "mixed precision (cnn)",
@@ -102,7 +102,6 @@ CLAIMS = (
         _RECOMMENDER[0],
         _RECOMMENDER[1],
         (None, None, 0.48),
-        note="sparse updates are not built yet: the fused update alone",
     ),
     Claim(
         "recommender 2: bfloat16 added",

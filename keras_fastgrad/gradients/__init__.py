@@ -12,7 +12,9 @@ from keras_fastgrad.gradients.gru import gru
 from keras_fastgrad.gradients.linear_cross_entropy import (
     linear_cross_entropy,
 )
+from keras_fastgrad.gradients.linear_top_k import linear_top_k
 from keras_fastgrad.gradients.lstm import lstm
+from keras_fastgrad.gradients.multitask import multitask
 from keras_fastgrad.gradients.norms import group_norm, layer_norm, rms_norm
 
 __all__ = [
@@ -24,8 +26,10 @@ __all__ = [
     "gru",
     "layer_norm",
     "linear_cross_entropy",
+    "linear_top_k",
     "lstm",
     "mish",
+    "multitask",
     "rms_norm",
     "silu",
     "swish",

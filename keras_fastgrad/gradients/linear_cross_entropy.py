@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from keras_fastgrad._tensorflow import stop_recording
 from keras_fastgrad.gradients.chunks import Chunks
-from keras_fastgrad.gradients.compiled import Compiled, wide
+from keras_fastgrad.gradients.compiled import Compiled
 from keras_fastgrad.gradients.first_order import first_order_only
+from keras_fastgrad.gradients.linear_head import LinearHead, logits_of
 
 _OP = "linear_cross_entropy"
 REDUCTIONS = (
@@ -45,11 +46,7 @@ def _losses_and_slopes(
     labels: tf.Tensor,
     kind: _Kind,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    (logits,) = wide(products)
-    if bias is not None:
-        logits += bias
-    if kind.soft_cap:
-        logits = kind.soft_cap * tf.tanh(logits / kind.soft_cap)
+    logits = logits_of(products, bias, kind.soft_cap)
     classes = tf.shape(logits)[-1]
     top = tf.reduce_max(logits, -1, keepdims=True)
     powers = tf.exp(logits - top)
@@ -73,35 +70,6 @@ def _pass(kind: _Kind) -> Compiled:
     return Compiled(functools.partial(_losses_and_slopes, kind=kind))
 
 
-class _Head(NamedTuple):
-    """The tensors of a head, each in the dtype of its sums."""
-
-    kernel: tf.Tensor
-    bias: tf.Tensor | None
-    is_transposed: bool
-    dtype: tf.DType
-    kind: _Kind
-
-    def rows(self) -> tf.Tensor:
-        """The kernel as `[features, classes]`, in the dtype of products."""
-        kernel = tf.cast(self.kernel, self.dtype)
-        return tf.transpose(kernel) if self.is_transposed else kernel
-
-    def way_back(self, rows: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Products with the kernel's transpose.
-
-        oneDNN takes twice as long for a second factor of float32 that it has
-        to transpose, and as long for one of bfloat16.
-        """
-        if self.is_transposed:
-            turned = tf.cast(self.kernel, self.dtype)
-        elif self.dtype.size >= 4:
-            turned = tf.transpose(rows)
-        else:
-            return lambda slopes: tf.matmul(slopes, rows, transpose_b=True)
-        return lambda slopes: tf.matmul(slopes, turned)
-
-
 class _Made(NamedTuple):
     """What a walk through the tokens makes.
 
@@ -116,14 +84,18 @@ class _Made(NamedTuple):
 
 
 def _losses(
-    head: _Head, x: tf.Tensor, labels: tf.Tensor, chunks: Chunks
+    head: LinearHead,
+    kind: _Kind,
+    x: tf.Tensor,
+    labels: tf.Tensor,
+    chunks: Chunks,
 ) -> tf.Tensor:
     rows = head.rows()
     parts = chunks.cut(tf.cast(x, head.dtype), labels)
 
     def one(index: tf.Tensor) -> tuple[tf.Tensor]:
         part, targets = (each[index] for each in parts)
-        made = _pass(head.kind)(tf.matmul(part, rows), head.bias, targets)
+        made = _pass(kind)(tf.matmul(part, rows), head.bias, targets)
         return (made[0],)
 
     sums = head.kernel.dtype
@@ -132,7 +104,8 @@ def _losses(
 
 
 def _gradients(
-    head: _Head,
+    head: LinearHead,
+    kind: _Kind,
     x: tf.Tensor,
     labels: tf.Tensor,
     weights: tf.Tensor,
@@ -151,9 +124,7 @@ def _gradients(
 
     def one(index: tf.Tensor, so_far: tuple) -> tuple[tuple, tuple]:
         part, targets, scale = (each[index] for each in parts)
-        losses, slopes = _pass(head.kind)(
-            tf.matmul(part, rows), head.bias, targets
-        )
+        losses, slopes = _pass(kind)(tf.matmul(part, rows), head.bias, targets)
         narrow = tf.cast(scale, head.dtype)[:, None]
         made = (
             tf.matmul(part * narrow, slopes, transpose_a=True),
@@ -178,7 +149,8 @@ def _gradients(
 
 
 def _sum(
-    head: _Head,
+    head: LinearHead,
+    kind: _Kind,
     x: tf.Tensor,
     labels: tf.Tensor,
     weights: tf.Tensor,
@@ -191,7 +163,7 @@ def _sum(
     @tf.custom_gradient
     def op(*sources: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         with stop_recording():
-            made = _gradients(head, x, labels, weights, chunks)
+            made = _gradients(head, kind, x, labels, weights, chunks)
         losses = tf.stop_gradient(made.losses)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -207,7 +179,11 @@ def _sum(
 
 
 def _each(
-    head: _Head, x: tf.Tensor, labels: tf.Tensor, chunks: Chunks
+    head: LinearHead,
+    kind: _Kind,
+    x: tf.Tensor,
+    labels: tf.Tensor,
+    chunks: Chunks,
 ) -> tf.Tensor:
     """The losses; the way back walks through the tokens once more."""
     sources = [x, head.kernel] + ([] if head.bias is None else [head.bias])
@@ -215,11 +191,11 @@ def _each(
     @tf.custom_gradient
     def op(*sources: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         with stop_recording():
-            losses = _losses(head, x, labels, chunks)
+            losses = _losses(head, kind, x, labels, chunks)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
             with stop_recording():
-                made = _gradients(head, x, labels, upstream, chunks)
+                made = _gradients(head, kind, x, labels, upstream, chunks)
                 one = tf.ones((), upstream.dtype)
                 of_x, _, *others = _scaled(made, one, x, upstream)
             return first_order_only(
@@ -305,19 +281,12 @@ def linear_cross_entropy(
         tf.errors.InvalidArgumentError: If a label lies outside of the
             classes. Under XLA and on GPUs its loss is NaN instead.
     """
-    inputs, kernel = map(tf.convert_to_tensor, (inputs, kernel))
-    labels = tf.convert_to_tensor(labels)
-    _check(inputs, kernel, labels, reduction, is_transposed)
-    features, classes = inputs.shape[-1], kernel.shape[not is_transposed]
-    (broad_kernel,) = wide(kernel)
-    sums = broad_kernel.dtype
-    head = _Head(
-        broad_kernel,
-        None if bias is None else tf.cast(tf.convert_to_tensor(bias), sums),
-        is_transposed,
-        tf.as_dtype(dtype or inputs.dtype),
-        _Kind(float(label_smoothing), soft_cap),
-    )
+    inputs, labels = map(tf.convert_to_tensor, (inputs, labels))
+    head = LinearHead.of(inputs, kernel, bias, is_transposed, dtype)
+    _check(inputs, labels, reduction)
+    kind = _Kind(float(label_smoothing), soft_cap)
+    features, classes = head.sizes
+    sums = head.kernel.dtype
     flat = tf.reshape(inputs, [-1, features])
     counts = tf.ones(tf.shape(labels), sums)
     if ignore_class is not None:
@@ -332,7 +301,7 @@ def linear_cross_entropy(
     if reduction is None:
         losses = tf.where(
             is_class,
-            _each(head, flat, targets, chunks),
+            _each(head, kind, flat, targets, chunks),
             tf.constant(float("nan"), sums),
         )
         return tf.reshape(losses, tf.shape(labels)) * weights
@@ -343,7 +312,7 @@ def linear_cross_entropy(
     weights = tf.where(
         is_class, tf.reshape(weights, [-1]), tf.constant(float("nan"), sums)
     )
-    return _sum(head, flat, targets, weights, chunks)
+    return _sum(head, kind, flat, targets, weights, chunks)
 
 
 def _checked(labels: tf.Tensor, classes: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -357,13 +326,7 @@ def _checked(labels: tf.Tensor, classes: int) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.cast(targets, tf.int32), is_class
 
 
-def _check(
-    inputs: tf.Tensor,
-    kernel: tf.Tensor,
-    labels: tf.Tensor,
-    reduction: str | None,
-    is_transposed: bool,
-) -> None:
+def _check(inputs: tf.Tensor, labels: tf.Tensor, reduction: str | None) -> None:
     if reduction not in REDUCTIONS:
         raise ValueError(
             f"`reduction` must be one of {REDUCTIONS}. "
@@ -374,13 +337,8 @@ def _check(
             "Labels must be integers, since half precision and float32 round "
             f"large ones. Received: labels of dtype {labels.dtype.name}."
         )
-    features = kernel.shape[1 if is_transposed else 0]
-    fits = inputs.shape[-1] == features and labels.shape.is_compatible_with(
-        inputs.shape[:-1]
-    )
-    if kernel.shape.rank != 2 or None in kernel.shape or not fits:
+    if not labels.shape.is_compatible_with(inputs.shape[:-1]):
         raise ValueError(
-            "Shapes must be [..., features] of inputs, [features, classes] of "
-            "the kernel (turned where is_transposed=True) and [...] of labels. "
-            f"Received: {inputs.shape}, {kernel.shape} and {labels.shape}."
+            "Shapes must be [..., features] of inputs and [...] of labels. "
+            f"Received: {inputs.shape} and {labels.shape}."
         )

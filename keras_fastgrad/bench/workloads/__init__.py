@@ -1,7 +1,11 @@
 """The training jobs that the bench measures, by name."""
 
-from keras_fastgrad.bench.workloads.dense import mlp, multitask
+from keras_fastgrad.bench.workloads.dense import mlp
 from keras_fastgrad.bench.workloads.input_bound import PIPELINES, input_bound
+from keras_fastgrad.bench.workloads.multitask import (
+    multitask,
+    multitask_pcgrad,
+)
 from keras_fastgrad.bench.workloads.recommender import recsys200m, recsys_pool
 from keras_fastgrad.bench.workloads.recurrent import deep, narrow, wide
 from keras_fastgrad.bench.workloads.text import lm, lm_wide
@@ -28,6 +32,7 @@ WORKLOADS: dict[str, Workload] = {
         recsys200m(),
         recsys_pool(),
         multitask(),
+        multitask_pcgrad(),
         input_bound(),
     )
 }
