@@ -45,8 +45,9 @@ class LinearCrossEntropy(keras.layers.Layer):
     Args:
         classes: Number of classes.
         use_bias: Whether each class has a bias. Defaults to `True`.
-        tied_to: A built `keras.layers.Embedding` over the classes, whose table
-            is then the kernel. Defaults to none: a kernel of its own.
+        tied_to: A `keras.layers.Embedding` over the classes, built before this
+            layer, whose table is then the kernel. Defaults to none: a kernel
+            of its own.
         reduction: As of `gradients.linear_cross_entropy`, one that gives a
             number. Defaults to `"sum_over_batch_size"`.
         ignore_class: A label whose tokens do not count. Defaults to none.
@@ -132,6 +133,11 @@ class LinearCrossEntropy(keras.layers.Layer):
         sample_weight_shape: Any = None,
     ) -> None:
         """Makes the weights; labels and their weights have no say in it."""
+        if self.tied_to is not None and not self.tied_to.built:
+            raise ValueError(
+                "`tied_to` must be a built Embedding. Received one without "
+                "its table. Call it on the tokens first, or its `build()`."
+            )
         if self.tied_to is None:
             shape = (inputs_shape[-1], self.classes)
             self._own = self.add_weight(

@@ -353,3 +353,51 @@ def test_33_freezing_after_a_fit(again):
     assert np.allclose(stock_moved, our_moved, rtol=1e-3)
     assert not ours.layers[1].trainable
     assert not ours.layers[1].layers[0].kernel.trainable
+
+
+class DenseByHand(layers.Layer):
+    """A product whose gradient its author wrote."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 8))
+
+    def call(self, inputs):
+        @tf.custom_gradient
+        def product(x, kernel):
+            def gradient(upstream):
+                return (
+                    tf.matmul(upstream, kernel, transpose_b=True),
+                    tf.matmul(x, upstream, transpose_a=True),
+                )
+
+            return tf.matmul(x, kernel), gradient
+
+        return product(inputs, tf.convert_to_tensor(self.kernel))
+
+
+@pytest.mark.parametrize("way", ["layers", "strategy"])
+def test_case_23_a_gradient_of_ones_own_in_bfloat16(way):
+    def steps(policy, flag):
+        model = train(
+            lambda: FAST.sequential(
+                [
+                    keras.Input((6,)),
+                    DenseByHand(dtype=policy),
+                    layers.Dense(1, dtype="float32"),
+                ]
+            ),
+            (X, Y),
+            sgd(),
+            loss="mse",
+            fastgrad=flag,
+        )
+        return [each.numpy() for each in model.weights]
+
+    wide = steps("float32", True)
+    if way == "layers":
+        half = steps("mixed_bfloat16", True)
+    else:
+        half = steps("float32", fg.Strategy(precision="mixed_bfloat16"))
+    for one, other in zip(wide, half):
+        assert other.dtype == np.float32
+        assert 0 < distance(one, other) < 0.02

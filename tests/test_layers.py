@@ -325,3 +325,9 @@ def test_labels_are_not_rounded_in_half_precision():
 def test_what_does_not_fit_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         LinearCrossEntropy(CLASSES, **options)
+
+
+def test_a_table_that_is_not_there_yet_is_asked_for():
+    head = LinearCrossEntropy(CLASSES, tied_to=layers.Embedding(CLASSES, 4))
+    with pytest.raises(ValueError, match="a built Embedding"):
+        head(tf.ones((2, 4)))
