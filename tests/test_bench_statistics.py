@@ -111,7 +111,7 @@ def test_ids_follow_a_zipf_law():
 
 
 def test_every_workload_is_named_after_itself():
-    assert len(WORKLOADS) == 16
+    assert len(WORKLOADS) == 17
     for name, workload in WORKLOADS.items():
         assert workload.name == name
         assert workload.batches >= 20, "the weights of 20 steps are compared"
